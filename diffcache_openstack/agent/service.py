@@ -65,6 +65,8 @@ from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.ssdcache import epochs as volume_epochs
+from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.state import borrowed as borrowed_files
 from diffcache_openstack.agent.state import directory
@@ -88,6 +90,7 @@ from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.sites import view as views
 from diffcache_openstack.ssdcache.engines import nbdkit
+from diffcache_openstack.ssdcache import epochs
 
 LOG = log.getLogger(__name__)
 
@@ -227,6 +230,7 @@ class Agent(service.Service):
             self._state / 'plan.json')
 
     def _build_reports(self) -> None:
+        self._volumes = self._open_volumes()
         self.status = statuses.HostStatus(
             self.conf, self.plane, self.host, self.filler, self.requests,
             self.ingest.report if self.ingest is not None else None,
@@ -260,7 +264,7 @@ class Agent(service.Service):
             self._new_throttle)
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self._delivery, usage,
-            self.versions, self._lazy, self._open_volumes())
+            self.versions, self._lazy, self._volumes)
 
     def _new_metrics(self) -> metrics.MetricsServer | None:
         """Return the server of metrics; None if none is configured."""
@@ -291,7 +295,10 @@ class Agent(service.Service):
             cached_volumes.Options(
                 tuple(conf.origins), conf.sequential_cutoff,
                 conf.reconnect_delay),
-            self._state / 'ssd_cache.json')
+            self._state / 'ssd_cache.json',
+            volume_sizes.Rules(conf.policy, conf.epoch, epochs.Rules(
+                hysteresis=conf.hysteresis, cool_down=conf.cooldown,
+                largest=conf.step)))
 
     def _new_throttle(self) -> throttles.Throttle:
         return throttles.Throttle(self.plane.new_handle(),
@@ -418,6 +425,9 @@ class Agent(service.Service):
         self._follow_site_map()
         self._run_until_stopped(self._lazy)
         self._run_until_stopped(self.versions)
+        if self._volumes is not None:
+            self._run_until_stopped(volume_epochs.EpochTimer(
+                self._volumes, self.conf.ssd_cache.epoch))
         if self.conf.agent.socket:
             self._run_until_stopped(local_server.LocalServer(
                 pathlib.Path(self.conf.agent.socket),

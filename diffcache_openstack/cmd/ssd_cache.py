@@ -39,7 +39,8 @@ def wanted(conf: cfg.ConfigOpts) -> server.Server:
     return server.Server(
         device=group.device, socket=group.socket, control=group.control,
         state=group.state_dir, capacity=group.capacity // _BLOCK, volumes=(),
-        is_new=conf.format, admission=group.admission)
+        is_new=conf.format, admission=group.admission,
+        samples=group.sample_size)
 
 
 def main() -> int:

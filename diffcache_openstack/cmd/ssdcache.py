@@ -20,9 +20,14 @@ from cliff import command
 from cliff import show
 
 from diffcache_openstack.cmd import quick
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache import simulation
+
+
+# Of a curve in a table, at most.
+_SHOWN = 20
 
 
 class _Device(columns.FormattableColumn):
@@ -135,6 +140,11 @@ class Serve(quick.Quick, command.Command):
         parser.add_argument(
             '--dirty-age', metavar='SECONDS', type=_number, default=30,
             help='Write a block back after this time (default: 30).')
+        parser.add_argument(
+            '--samples', metavar='BLOCKS', type=_number,
+            default=server.SAMPLES,
+            help='Follow so many blocks of each volume for its curve, at most;'
+                 ' 0 for none (default: %(default)s).')
         _add_discard_dirty(parser)
         return parser
 
@@ -146,7 +156,8 @@ class Serve(quick.Quick, command.Command):
             volumes=tuple(args.volume), is_new=args.is_new, evict=args.evict,
             admission=args.admission, sequential=args.sequential_cutoff,
             dirty_max=args.dirty_max,
-            dirty_age=args.dirty_age, discard_dirty=args.discard_dirty))
+            dirty_age=args.dirty_age, discard_dirty=args.discard_dirty,
+            samples=args.samples))
 
 
 class _Control(quick.Quick, show.ShowOne):
@@ -189,6 +200,57 @@ class Status(_Control):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[typing.Any]]:
         return self._run(parsed_args)
+
+
+class Epoch(_Control):
+    """End an epoch of all volumes, and begin another.
+
+    "curve" shows what was requested in the one that ended. The agent of a
+    compute host does this by itself.
+    """
+
+    COMMAND = 'epoch'
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        return self._run(parsed_args)
+
+
+class _Steps(columns.FormattableColumn):
+    """Sizes where the hits of a curve become more."""
+
+    def human_readable(self) -> str:
+        shown = self._value[::-(-len(self._value) // _SHOWN) or 1]
+        return '\n'.join(f'{size:>12} blocks {hits:>12} hits'
+                         for size, hits in shown)
+
+
+class Curve(quick.Quick, show.ShowOne):
+    """Show what was requested of a volume in its last epoch.
+
+    References to blocks that are cached if there is room, how many different
+    blocks they are, the hits of caches of all sizes, and mean latencies.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--control', required=True, metavar='PATH',
+            help='Socket that "diffcache ssdcache serve" was given.')
+        parser.add_argument('name', metavar='NAME', help='Volume.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        found = control.curve(parsed_args.control, parsed_args.name)
+        if found is None:
+            raise exceptions.NotFound(
+                f'No epoch of volume {parsed_args.name} has ended; use'
+                ' "diffcache ssdcache epoch".')
+        return list(found), [
+            {'hits': _Steps, 'hit': _Device, 'miss': _Device}.get(
+                name, lambda value: value)(value)
+            for name, value in found.items()]
 
 
 class Attach(_VolumeControl):

@@ -265,14 +265,10 @@ def _above_zero(text: str) -> float:
 
 def _target(text: str) -> base.Target:
     """Parse hit:RATIO or latency:MICROSECONDS."""
-    kind, _colon, number = text.partition(':')
-    if kind == 'hit' and _above_zero(number) <= 1:
-        return base.Target(hit_ratio=float(number))
-    if kind == 'latency':
-        return base.Target(latency_us=_above_zero(number))
-    raise argparse.ArgumentTypeError(
-        f'{text!r} is neither hit:RATIO, above 0 up to 1, nor'
-        f' latency:MICROSECONDS')
+    try:
+        return base.parse_target(text)
+    except base.SizingError as error:
+        raise argparse.ArgumentTypeError(str(error))
 
 
 class Partition(quick.Quick, show.ShowOne):

@@ -89,6 +89,64 @@ out of the cache, but also the first reading of large files. 0 caches all.
 Cache a block at this reference to it. 2 writes less to the SSD, and keeps
 blocks out that are used once; the cache then fills more slowly.
 '''),
+    cfg.StrOpt(
+        'policy',
+        default='latency',
+        help='''
+What the sizes of volumes are to achieve, after each epoch. ``latency``: the
+least mean latency, once the ``diffcache:ssd_cache:sla`` of volumes are met.
+``sla``: the same. ``fairness``: the least hit ratio as large as possible.
+``wss``: in proportion to working sets. ``priority``: the volume with the
+highest ``diffcache:ssd_cache:priority`` first. ``pooled``: as in one cache for
+all, beyond ``:min``. ``static``: by ``:weight`` alone, whatever is requested.
+Further policies are found through the entry points
+``diffcache.ssdcache.policies``.
+'''),
+    cfg.IntOpt(
+        'epoch',
+        default=120,
+        min=1,
+        help='''
+Seconds after which sizes are decided anew, by what was requested in them.
+Lower numbers follow changes sooner, and are misled by short bursts.
+'''),
+    cfg.FloatOpt(
+        'step',
+        default=0.5,
+        min=0.0001,
+        max=1.0,
+        help='''
+The part of the cache that moves from some volumes to others after one epoch,
+at most. Lower numbers cost fewer hits where an epoch was not typical.
+'''),
+    cfg.IntOpt(
+        'cooldown',
+        default=0,
+        min=0,
+        help='''
+Epochs without changes of sizes after one with changes. Higher numbers let
+partitions fill before they are judged.
+'''),
+    cfg.FloatOpt(
+        'hysteresis',
+        default=0.01,
+        min=0.0,
+        max=1.0,
+        help='''
+The part of the cache that has to move, and with ``policy`` ``latency`` the
+part of the latency that has to be saved; for less, sizes stay as they are.
+'''),
+    cfg.IntOpt(
+        'sample_size',
+        default=8192,
+        min=0,
+        max=1048576,
+        help='''
+The most blocks of each volume that the cache follows for its curve. Higher
+numbers are more exact, above all for volumes with many blocks, and take more
+memory: about 60 bytes for each. 0 follows none: sizes are by weights then. A
+change takes effect when the cache is started again.
+'''),
     cfg.IntOpt(
         'reconnect_delay',
         default=600,

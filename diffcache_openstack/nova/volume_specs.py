@@ -18,13 +18,14 @@ import math
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
 from diffcache_openstack.ssdcache import server
+from diffcache_openstack.ssdcache.sizing import base as sizing
 
 PREFIX = 'diffcache:ssd_cache'
 # Modes in which the volume itself always has what the guest wrote: Cinder's
 # snapshots and backups of it, and other hosts, see all of that.
 MODES = ('write-through', 'write-around')
 BLOCK = 4096
-_KEYS = ('min', 'max', 'weight', 'sequential', 'required')
+_KEYS = ('min', 'max', 'weight', 'priority', 'sla', 'sequential', 'required')
 _BOOLEANS = {'true': True, 'yes': True, '1': True,
              'false': False, 'no': False, '0': False}
 
@@ -40,7 +41,10 @@ class Specs:
     :ivar mode: one of :data:`MODES`
     :ivar min: blocks that its partition has at least
     :ivar max: blocks that its partition has at most; none for any number
-    :ivar weight: its share of what the least sizes of all volumes leave
+    :ivar weight: value of its hits beside those of others, or its share
+    :ivar priority: with the host's policy ``priority``, the highest is first;
+        none for the weight
+    :ivar sla: what it is to reach, such as ``hit=0.9``; none for nothing
     :ivar sequential: bytes in sequence after which requests are not cached;
         none for what the host has
     :ivar required: whether it is rather not attached than without the cache
@@ -50,6 +54,8 @@ class Specs:
     min: int = 0
     max: int | None = None
     weight: float = 1.0
+    priority: float | None = None
+    sla: str | None = None
     sequential: int | None = None
     required: bool = False
 
@@ -72,8 +78,10 @@ def parse(specs: collections.abc.Mapping[str, str]) -> Specs | None:
         if key not in _KEYS:
             raise SpecsError(f'{PREFIX}:{key}: there is no such key, but'
                              f' {", ".join(_KEYS)}')
-    found = Specs(mode, _blocks(ours, 'min') or 0, _blocks(ours, 'max'),
-                  _weight(ours), _bytes(ours, 'sequential'), _required(ours))
+    found = Specs(
+        mode, _blocks(ours, 'min') or 0, _blocks(ours, 'max'),
+        _above_zero(ours, 'weight') or 1.0, _above_zero(ours, 'priority'),
+        _sla(ours), _bytes(ours, 'sequential'), _required(ours))
     if found.max is not None and found.min > found.max:
         raise SpecsError(f'{PREFIX}:min is larger than {PREFIX}:max')
     return found
@@ -97,15 +105,27 @@ def _blocks(ours: dict[str, str], key: str) -> int | None:
     return None if found is None else min(found // BLOCK, server.MAX_BLOCKS)
 
 
-def _weight(ours: dict[str, str]) -> float:
-    text = ours.get('weight', '1')
+def _above_zero(ours: dict[str, str], key: str) -> float | None:
+    if key not in ours:
+        return None
     try:
-        found = float(text)
+        found = float(ours[key])
     except ValueError:
         found = math.nan
     if not (math.isfinite(found) and found > 0):
-        raise SpecsError(f'{PREFIX}:weight: {text!r} is not a number above 0')
+        raise SpecsError(f'{PREFIX}:{key}: {ours[key]!r} is not a number'
+                         ' above 0')
     return found
+
+
+def _sla(ours: dict[str, str]) -> str | None:
+    if 'sla' not in ours:
+        return None
+    try:
+        sizing.parse_target(ours['sla'])
+    except sizing.SizingError as error:
+        raise SpecsError(f'{PREFIX}:sla: {error}') from error
+    return ours['sla']
 
 
 def _required(ours: dict[str, str]) -> bool:

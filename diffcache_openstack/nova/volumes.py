@@ -211,6 +211,8 @@ class CachedVolumeDriver:
                     'origin': data['device_path'], 'mode': mode,
                     'min': self._wanted.min, 'max': self._wanted.max,
                     'weight': self._wanted.weight,
+                    'priority': self._wanted.priority,
+                    'sla': self._wanted.sla,
                     'sequential': self._wanted.sequential})
         except exceptions.DiffCacheError as error:
             self._refuse_required(connection_info, instance, error)

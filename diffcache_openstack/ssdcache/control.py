@@ -38,7 +38,7 @@ def send(path: str | os.PathLike[str], command: str, *,
     """Send a command, and return the state of the cache after it.
 
     :param command: ``status``, ``attach``, ``resize``, ``set``, ``flush``,
-        ``invalidate`` or ``detach``
+        ``invalidate``, ``detach``, or ``epoch``, which ends one
     :param fields: ``volume`` and, with ``attach``, ``origin``, ``mode``,
         ``limit`` and ``sequential``; with ``set``, ``limit`` and ``mode``;
         with ``invalidate`` and ``detach``, ``discard_dirty``
@@ -46,6 +46,24 @@ def send(path: str | os.PathLike[str], command: str, *,
     :raises CommandRefused: for the reason that the cache gives
     """
     request = {'command': command} | fields
+    return _request(path, request, 'status', timeout)
+
+
+def curve(path: str | os.PathLike[str], volume: str, *,
+          timeout: float = TIMEOUT_S) -> dict[str, typing.Any] | None:
+    """Return what was requested of a volume in its last epoch.
+
+    :returns: see ``Epoch`` in ``native/ssdcache``; none before the first
+        epoch ended
+    :raises CacheUnreachable: no cache answers, or not in time
+    :raises CommandRefused: it is not attached
+    """
+    return _request(path, {'command': 'curve', 'volume': volume}, 'curve',
+                    timeout)
+
+
+def _request(path: str | os.PathLike[str], request: dict[str, typing.Any],
+             field: str, timeout: float) -> typing.Any:
     try:
         answer = _exchange(path, json.dumps(request).encode() + b'\n', timeout)
     except OSError as error:
@@ -58,13 +76,13 @@ def send(path: str | os.PathLike[str], command: str, *,
     except ValueError:
         document = None
     if not isinstance(document, dict) or not document.keys() & {
-            'status', 'error'}:
+            field, 'error'}:
         raise CacheUnreachable(
             f'{os.fspath(path)}: the answer is not that of a cache; it ended,'
             ' or the socket is another program\'s')
     if 'error' in document:
         raise CommandRefused(str(document['error']))
-    return typing.cast(dict[str, typing.Any], document['status'])
+    return document[field]
 
 
 def _exchange(path: str | os.PathLike[str], request: bytes, timeout: float

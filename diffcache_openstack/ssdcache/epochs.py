@@ -112,7 +112,7 @@ class Sizer:
         if moved == 0 or moved < least:
             return (f'sizes stay: {moved} blocks would move, fewer than'
                     f' {max(1, round(least))}')
-        if self._policy.saves_latency:
+        if self._policy.saves_latency(volumes):
             saved = self._saved(volumes, sizes, wanted)
             if saved < self._rules.hysteresis:
                 return (f'sizes stay: others would save {saved:.2%} of the'

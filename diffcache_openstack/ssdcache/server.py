@@ -28,6 +28,8 @@ PLUGIN = '_nbdkit_ssdcache'
 NBDKIT = 'nbdkit'
 OPTIONS = ('mode', 'limit', 'sequential')
 MAX_BLOCKS = (1 << 32) - 1
+# Of each volume: some 0.5 MB of memory.
+SAMPLES = 8192
 MAX_BYTES = (1 << 63) - 1
 # What an address of a unix socket has room for.
 MAX_SOCKET_PATH = 107
@@ -80,6 +82,8 @@ class Server:
         percentage of its limit
     :ivar dirty_age: seconds after which dirty blocks are written back
     :ivar discard_dirty: whether dirty blocks are lost that cannot be kept
+    :ivar samples: the most blocks of each volume that are followed for its
+        curve; 0 for none
     """
 
     device: str
@@ -95,6 +99,7 @@ class Server:
     dirty_max: str = '50%'
     dirty_age: int = 30
     discard_dirty: bool = False
+    samples: int = SAMPLES
 
 
 def parse_dirty_max(text: str) -> str:
@@ -197,6 +202,7 @@ def command(server: Server, ready_fd: int) -> list[str]:
         'admission': server.admission,
         'dirty_max': server.dirty_max,
         'dirty_age': server.dirty_age,
+        'samples': server.samples,
         'discard_dirty': str(server.discard_dirty).lower(),
         'state': os.path.abspath(server.state),
         'control': os.path.abspath(server.control),

@@ -40,6 +40,7 @@ from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
+from diffcache_openstack.agent.ssdcache import wanted as wanted_volumes
 from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.common import context as contexts
@@ -265,7 +266,7 @@ class LocalApi:
         return _json(self._volumes().status())
 
     def _attach_volume(self, request, volume_id):
-        wanted = cached_volumes.parse(_read_json(request))
+        wanted = wanted_volumes.parse(_read_json(request))
         return _json(self._volumes().attach(_volume(volume_id), wanted))
 
     def _detach_volume(self, _request, volume_id):

@@ -19,63 +19,14 @@ import pathlib
 import threading
 import typing
 
-from diffcache_openstack import _native
+from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
+from diffcache_openstack.agent.ssdcache import wanted as wishes
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import files
 from diffcache_openstack.ssdcache.engines import base as engines
-from diffcache_openstack.ssdcache import server
-from diffcache_openstack.ssdcache.sizing import base as sizing
-from diffcache_openstack.ssdcache.sizing import rules
 
 LOG = logging.getLogger(__name__)
 
-# A curve without references: sizes follow weights alone.
-_NO_CURVE = _native.HitCurve(0, 0, [])
-
-
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """How a volume is to be cached.
-
-    :ivar origin: path of its block device or file
-    :ivar mode: what the cache does with reads and writes
-    :ivar min: blocks that its partition has at least
-    :ivar max: blocks that its partition has at most; none for any number
-    :ivar weight: its share of what the least sizes leave
-    :ivar sequential: bytes in sequence after which requests are not cached;
-        none for the host's option
-    """
-
-    origin: str
-    mode: str
-    min: int = 0
-    max: int | None = None
-    weight: float = 1.0
-    sequential: int | None = None
-
-
-def parse(document: dict[str, typing.Any]) -> Wanted:
-    """Return how a volume is to be cached, from a request.
-
-    :raises InvalidInput: a field is missing, unknown, or of another type
-    """
-    number = (int, float)
-    kinds: dict[str, typing.Any] = {
-        'origin': str, 'mode': str, 'min': int, 'max': (int, type(None)),
-        'weight': number, 'sequential': (int, type(None))}
-    for key, value in document.items():
-        if key not in kinds or isinstance(value, bool) \
-                or not isinstance(value, kinds[key]):
-            raise exceptions.InvalidInput(
-                f'A volume in the SSD cache has no {key!r} that is'
-                f' {str(value)[:100]!r}.')
-        if isinstance(value, number) and not 0 <= value <= server.MAX_BYTES:
-            raise exceptions.InvalidInput(f'{key} {value} is out of range.')
-    if not document.get('origin') or document.get('mode') not in server.MODES:
-        raise exceptions.InvalidInput(
-            f'A volume in the SSD cache has an origin, and a mode of'
-            f' {", ".join(server.MODES)}.')
-    return Wanted(**document)
+_States = collections.abc.Mapping[str, engines.State]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,25 +49,50 @@ class CachedVolumes:
     :param engine: the cache
     :param options: of the host
     :param path: file where it is kept how volumes want to be cached
+    :param rules: how sizes are decided
     """
 
     def __init__(self, engine: engines.Engine, options: Options,
-                 path: pathlib.Path) -> None:
+                 path: pathlib.Path,
+                 rules: volume_sizes.Rules = volume_sizes.Rules()) -> None:
         self._engine = engine
         self._options = options
-        self._path = path
+        self._store = wishes.Store(path)
+        self._sizes = volume_sizes.Sizes(rules)
         self._lock = threading.Lock()
 
     def status(self) -> dict[str, typing.Any]:
         """Return the cache's capacity and its volumes, in blocks.
 
+        :returns: ``capacity``, ``policy``, ``epoch`` in seconds,
+            ``decisions`` (see :meth:`.sizes.Sizes.decisions`) and
+            ``volumes``, each with what the engine has of it, what is
+            ``wanted`` and what of this is in ``overrides``
         :raises RetryableError: the cache cannot be reached
         """
-        return {'capacity': self._engine.capacity(), 'volumes': {
-            name: dataclasses.asdict(state)
-            for name, state in self._engine.volumes().items()}}
+        rules = self._sizes.rules
+        return {'capacity': self._engine.capacity(), 'policy': rules.policy,
+                'epoch': rules.epoch, 'decisions': self._sizes.decisions(),
+                'volumes': self._described()}
 
-    def attach(self, name: str, wanted: Wanted) -> dict[str, typing.Any]:
+    def _described(self) -> dict[str, typing.Any]:
+        states = self._engine.volumes()
+        known = self._known(states)
+        return {name: {
+            **dataclasses.asdict(state),
+            'wanted': dataclasses.asdict(known[name]),
+            'overrides': dataclasses.asdict(self._store.overrides(name))}
+            for name, state in states.items()}
+
+    def curve(self, name: str) -> dict[str, typing.Any] | None:
+        """Return what was requested of a volume in the last epoch, if known.
+
+        See :meth:`.sizes.Sizes.requested`.
+        """
+        return self._sizes.requested(name)
+
+    def attach(self, name: str, wanted: wishes.Wanted
+               ) -> dict[str, typing.Any]:
         """Attach a volume, without cached blocks, and make room for it.
 
         One of this name is detached before: it may have been changed
@@ -133,20 +109,21 @@ class CachedVolumes:
         self._check_origin(wanted.origin)
         with self._lock:
             self._engine.detach(name)
-            known = self._known()
-            sizes = self._sizes({**known, name: wanted})
+            states = self._engine.volumes()
+            known = self._known(states)
+            changed = self._store.overrides(name).apply(wanted)
+            sizes = self._shares({**known, name: changed}, states)
             self._lower(sizes)
             try:
                 state = self._engine.attach(engines.Attachment(
-                    name, wanted.origin, wanted.mode, sizes[name],
+                    name, wanted.origin, changed.mode, sizes[name],
                     self._options.sequential if wanted.sequential is None
                     else wanted.sequential))
             except exceptions.DiffCacheError:
-                self._resize_all(known)
+                self._divide(known)
                 raise
-            known[name] = wanted
-            self._keep(known)
-            self._resize_all(known)
+            self._keep({**self._store.wanted(), name: wanted}, {*known, name})
+            self._divide({**known, name: changed})
         LOG.info('Attached volume %s (%s) to the SSD cache with up to %d'
                  ' blocks', name, wanted.origin, sizes[name])
         return {'export': state.export, 'socket': self._engine.socket,
@@ -160,10 +137,9 @@ class CachedVolumes:
         """
         with self._lock:
             self._engine.detach(name)
-            known = self._known()
-            known.pop(name, None)
-            self._keep(known)
-            self._resize_all(known)
+            known = self._known(self._engine.volumes())
+            self._keep(self._store.wanted(), set(known))
+            self._divide(known)
         LOG.info('Detached volume %s from the SSD cache', name)
 
     def resize(self, name: str) -> None:
@@ -182,6 +158,87 @@ class CachedVolumes:
         """
         self._engine.set_mode(name, mode)
 
+    def change(self, name: str, generation: int,
+               fields: dict[str, typing.Any]) -> None:
+        """Change settings of a volume, in place of what its type says.
+
+        They stay while it is detached. With a new limit, minimum, maximum or
+        weight the cache is divided anew at once.
+
+        :param generation: of the settings that the caller knows
+        :param fields: of :class:`.wanted.Overrides`; none removes one
+        :raises NotFound: it is not attached
+        :raises Conflict: its settings were changed since
+        :raises InvalidInput: a field is unknown, or out of range
+        :raises NoSpace: the least sizes exceed the cache
+        :raises RetryableError: the cache cannot be reached
+        """
+        with self._lock:
+            states = self._engine.volumes()
+            state = _find(states, name)
+            before = self._store.overrides(name)
+            if before.generation != generation:
+                raise exceptions.Conflict(
+                    f'Settings of volume {name} have generation'
+                    f' {before.generation}, not {generation}: they were'
+                    ' changed. Read them again.')
+            overrides = before.changed(fields)
+            wanted = self._store.wanted().get(name) or _as_it_is(state)
+            changed = overrides.apply(wanted)
+            known = {**self._known(states), name: changed}
+            sizes = self._shares(known, states)
+            if changed.mode != state.mode:
+                self._engine.set_mode(name, changed.mode)
+            self._store.keep_overrides(name, overrides)
+            self._resize_all(sizes)
+        LOG.info('Settings of volume %s in the SSD cache are %s', name,
+                 overrides)
+
+    def flush(self, name: str) -> None:
+        """Write a volume's dirty blocks back, and make its writes durable.
+
+        :raises NotFound: it is not attached
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: its origin cannot be written
+        """
+        _find(self._engine.volumes(), name)
+        self._engine.flush(name)
+
+    def invalidate(self, name: str) -> None:
+        """Forget what is cached of a volume.
+
+        :raises NotFound: it is not attached
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: dirty blocks cannot be written back
+        """
+        _find(self._engine.volumes(), name)
+        self._engine.invalidate(name)
+
+    def end_epoch(self) -> None:
+        """End an epoch, and give volumes the sizes that its requests suit.
+
+        With the policy ``static`` they keep their sizes.
+
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: a size cannot be changed
+        """
+        with self._lock:
+            found = self._engine.end_epoch()
+            states = self._engine.volumes()
+            capacity = self._engine.capacity()
+            if not found or not capacity:
+                return
+            limits = {name: state.limit for name, state in states.items()}
+            try:
+                sizes = self._sizes.decide(self._known(states), limits,
+                                           found, capacity)
+                self._resize_all(sizes)
+            except exceptions.DiffCacheError as error:
+                self._sizes.note_failure(error)
+                raise
+        if sizes != limits:
+            LOG.info('Sizes of volumes in the SSD cache are %s', sizes)
+
     def _check_origin(self, origin: str) -> None:
         if os.path.normpath(origin) == origin and any(
                 origin.startswith(directory.rstrip('/') + '/')
@@ -193,70 +250,58 @@ class CachedVolumes:
 
     # -- sizes
 
-    def _sizes(self, known: dict[str, Wanted]) -> dict[str, int]:
-        """Return blocks for each volume, in proportion to weights.
+    def _shares(self, known: dict[str, wishes.Wanted],
+                states: _States) -> dict[str, int]:
+        return self._sizes.shares(
+            known, {name: state.limit for name, state in states.items()},
+            self._engine.capacity())
 
-        :raises NoSpace: they do not fit
-        """
-        capacity = self._engine.capacity()
-        if not capacity:
-            raise exceptions.NoSpace(
-                'The device of the SSD cache failed; replace it, and start'
-                ' the cache with --format.')
-        cache = sizing.Cache(capacity)
-        volumes = [sizing.Volume(
-            name, _NO_CURVE, wanted.weight, wanted.min,
-            capacity if wanted.max is None else min(wanted.max, capacity))
-            for name, wanted in known.items()]
+    def _divide(self, known: dict[str, wishes.Wanted]) -> None:
+        """Divide the cache anew; volumes are served with any sizes."""
         try:
-            sizing.check(volumes, cache)
-        except sizing.SizingError as error:
-            raise exceptions.NoSpace(f'SSD cache: {error}') from error
-        return rules.StaticPolicy().size(volumes, cache).sizes
+            self._resize_all(self._shares(known, self._engine.volumes()))
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not divide the SSD cache anew, volumes keep'
+                        ' their sizes: %s', error)
+
+    def _resize_all(self, sizes: dict[str, int]) -> None:
+        # The limits never add up to more than the capacity.
+        self._lower(sizes)
+        for name, state in self._engine.volumes().items():
+            if name in sizes and sizes[name] > state.limit:
+                self._engine.set_limit(name, sizes[name])
 
     def _lower(self, sizes: dict[str, int]) -> None:
         for name, state in self._engine.volumes().items():
             if name in sizes and sizes[name] < state.limit:
                 self._engine.set_limit(name, sizes[name])
 
-    def _raise(self, sizes: dict[str, int]) -> None:
-        for name, state in self._engine.volumes().items():
-            if name in sizes and sizes[name] > state.limit:
-                self._engine.set_limit(name, sizes[name])
-
-    def _resize_all(self, known: dict[str, Wanted]) -> None:
-        """Divide the cache anew; volumes are served with any sizes."""
-        try:
-            sizes = self._sizes(known)
-            self._lower(sizes)
-            self._raise(sizes)
-        except exceptions.DiffCacheError as error:
-            LOG.warning('Could not divide the SSD cache anew, volumes keep'
-                        ' their sizes: %s', error)
-
     # -- what volumes want
 
-    def _known(self) -> dict[str, Wanted]:
+    def _known(self, states: _States) -> dict[str, wishes.Wanted]:
         """Return what the attached volumes want."""
-        kept = self._read()
-        found = {}
-        for name, state in self._engine.volumes().items():
-            # One that somebody else attached keeps what it has.
-            found[name] = kept.get(name) or Wanted(
-                '', state.mode, state.limit, state.limit)
-        return found
+        kept = self._store.wanted()
+        return {name: self._store.overrides(name).apply(
+            kept.get(name) or _as_it_is(state))
+            for name, state in states.items()}
 
-    def _read(self) -> dict[str, Wanted]:
-        try:
-            document = files.read_json(self._path) or {}
-            return {name: Wanted(**fields)
-                    for name, fields in document.items()}
-        except (OSError, TypeError, AttributeError) as error:
-            LOG.warning('Could not read %s, volumes keep their sizes: %s',
-                        self._path, error)
-            return {}
+    def _keep(self, wanted: dict[str, wishes.Wanted], names: set[str]
+              ) -> None:
+        self._store.keep_wanted({name: each for name, each in wanted.items()
+                                 if name in names})
 
-    def _keep(self, known: collections.abc.Mapping[str, Wanted]) -> None:
-        files.write_json(self._path, {
-            name: dataclasses.asdict(wanted)
-            for name, wanted in known.items() if wanted.origin})
+
+def _as_it_is(state: engines.State) -> wishes.Wanted:
+    """Return what a volume wants that somebody else attached."""
+    return wishes.Wanted('', state.mode, state.limit, state.limit)
+
+
+def _find(states: _States, name: str) -> engines.State:
+    """Return the state of an attached volume.
+
+    :raises NotFound: it is not attached
+    """
+    if name not in states:
+        raise exceptions.NotFound(
+            f'Volume {name} is not attached to the SSD cache of this host.')
+    return states[name]

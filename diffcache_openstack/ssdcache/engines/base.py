@@ -15,6 +15,7 @@ import abc
 import collections.abc
 import dataclasses
 
+from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
 
 
@@ -86,6 +87,37 @@ class State:
     traffic: Traffic = Traffic()
 
 
+@dataclasses.dataclass(frozen=True)
+class Requests:
+    """Reads of an epoch that were answered from the cache alone, or others.
+
+    :ivar count: their number
+    :ivar mean_us: their mean latency in microseconds; 0 without any
+    """
+
+    count: int = 0
+    mean_us: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Epoch:
+    """What was requested of a volume in an epoch.
+
+    :ivar seconds: its length
+    :ivar curve: hits of its references for all sizes; references that would
+        not be cached are left out
+    :ivar sampled: the part of the blocks that the curve is of
+    :ivar hit: reads that were answered from the cache alone
+    :ivar miss: other reads
+    """
+
+    seconds: float
+    curve: _native.HitCurve
+    sampled: float = 1.0
+    hit: Requests = Requests()
+    miss: Requests = Requests()
+
+
 class Engine(abc.ABC):
     """An SSD cache of this host, which lives without the agent.
 
@@ -147,3 +179,27 @@ class Engine(abc.ABC):
 
         :raises VolumeRefused: it is not attached, or it became smaller
         """
+
+    def end_epoch(self) -> collections.abc.Mapping[str, Epoch]:
+        """End an epoch, and return what was requested in it, by volume.
+
+        Engines that do not follow requests return nothing: sizes follow
+        weights then.
+        """
+        return {}
+
+    def flush(self, name: str) -> None:
+        """Write a volume's dirty blocks back, and make its writes durable.
+
+        :raises VolumeRefused: it is not attached, its origin cannot be
+            written, or the engine cannot do this
+        """
+        raise VolumeRefused(f'volume {name}: this cache cannot be flushed')
+
+    def invalidate(self, name: str) -> None:
+        """Forget what is cached of a volume; dirty blocks are written back.
+
+        :raises VolumeRefused: as of :meth:`flush`
+        """
+        raise VolumeRefused(f'volume {name}: blocks of this cache cannot be'
+                            ' invalidated')

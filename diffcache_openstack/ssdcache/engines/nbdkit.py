@@ -15,6 +15,7 @@ import collections.abc
 import dataclasses
 import typing
 
+from diffcache_openstack import _native
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import base
 
@@ -74,6 +75,27 @@ class NbdkitEngine(base.Engine):
         """See :meth:`.base.Engine.resize`."""
         self._send('resize', volume=name)
 
+    def end_epoch(self) -> collections.abc.Mapping[str, base.Epoch]:
+        """See :meth:`.base.Engine.end_epoch`."""
+        found = {}
+        for name in self._send('epoch')['volumes']:
+            try:
+                epoch = control.curve(self._control, name,
+                                      timeout=self._timeout)
+            except control.CommandRefused:
+                continue  # It was detached.
+            if epoch is not None:
+                found[name] = _epoch(epoch)
+        return found
+
+    def flush(self, name: str) -> None:
+        """See :meth:`.base.Engine.flush`."""
+        self._send('flush', volume=name)
+
+    def invalidate(self, name: str) -> None:
+        """See :meth:`.base.Engine.invalidate`."""
+        self._send('invalidate', volume=name)
+
     def _send(self, command: str, **fields: typing.Any
               ) -> dict[str, typing.Any]:
         try:
@@ -81,6 +103,15 @@ class NbdkitEngine(base.Engine):
                                 timeout=self._timeout, **fields)
         except control.CommandRefused as error:
             raise base.VolumeRefused(str(error)) from error
+
+
+def _epoch(document: dict[str, typing.Any]) -> base.Epoch:
+    return base.Epoch(
+        document['seconds'], _native.HitCurve(
+            document['references'], document['distinct'],
+            [tuple(step) for step in document['hits']]),
+        document['sampled'], base.Requests(**document['hit']),
+        base.Requests(**document['miss']))
 
 
 def _states(status: dict[str, typing.Any]) -> dict[str, base.State]:

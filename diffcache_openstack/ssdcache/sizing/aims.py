@@ -20,12 +20,17 @@ from diffcache_openstack.ssdcache.sizing import base
 
 # Halvings of a ratio; a double has no more digits.
 _HALVINGS = 64
+# Of a hit that saves nothing, beside one that saves the most.
+_LEAST_VALUE = 1e-6
 
 
 class LatencyPolicy(base.Policy):
     """The least sum of all references' latencies, each by its weight."""
 
-    saves_latency = True
+    def saves_latency(self, volumes: collections.abc.Sequence[base.Volume]
+                      ) -> bool:
+        """See :meth:`.base.Policy.saves_latency`."""
+        return True
 
     def size(self, volumes: collections.abc.Sequence[base.Volume],
              cache: base.Cache) -> base.Sizing:
@@ -37,11 +42,20 @@ class LatencyPolicy(base.Policy):
 
 
 def _fewest_misses(volumes, cache) -> tuple[dict[str, int], bool]:
-    """Return the sizes with the most weighted hits, and if that is proven."""
-    if cache.hit_us >= cache.miss_us:
+    """Return the sizes with the most weighted hits, and if that is proven.
+
+    A hit counts as much as it saves.
+    """
+    saved = [cache.miss(volume) - cache.hit(volume) for volume in volumes]
+    most = max(saved, default=0.0)
+    if most <= 0:
         # Hits gain nothing.
         return {volume.name: cache.least(volume) for volume in volumes}, True
-    found = _native.sizing_latency(list(volumes), cache.capacity, cache.step)
+    found = _native.sizing_latency(
+        [dataclasses.replace(volume, weight=volume.weight * max(
+            each / most, _LEAST_VALUE))
+         for volume, each in zip(volumes, saved)],
+        cache.capacity, cache.step)
     if found is None:
         raise base.SizingError('the least sizes exceed the cache')
     sizes, optimal = found
@@ -115,6 +129,11 @@ class SlaPolicy(base.Policy):
     together, the ones of higher weight come first, then the smaller ones.
     """
 
+    def saves_latency(self, volumes: collections.abc.Sequence[base.Volume]
+                      ) -> bool:
+        """See :meth:`.base.Policy.saves_latency`."""
+        return not any(volume.target for volume in volumes)
+
     def size(self, volumes: collections.abc.Sequence[base.Volume],
              cache: base.Cache) -> base.Sizing:
         """See :meth:`.base.Policy.size`."""
@@ -159,8 +178,8 @@ def _hits_for(volume, cache) -> int:
     if target.hit_ratio is not None:
         # Rounding must not ask for a hit more: 0.1 x 30 is above 3.
         return math.ceil(target.hit_ratio * references - 1e-9)
-    saved = cache.miss_us - cache.hit_us
-    excess = (cache.miss_us - target.latency_us) * references
+    saved = cache.miss(volume) - cache.hit(volume)
+    excess = (cache.miss(volume) - target.latency_us) * references
     if excess <= 0:
         return 0
     if saved <= 0:

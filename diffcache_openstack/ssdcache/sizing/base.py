@@ -15,6 +15,7 @@ import abc
 import collections.abc
 import dataclasses
 import math
+import re
 import typing
 
 import stevedore
@@ -24,6 +25,8 @@ from diffcache_openstack.common import exceptions
 
 NAMESPACE = 'diffcache.ssdcache.policies'
 MAX_CAPACITY = (1 << 48) - 1
+_UNITS_US = {'us': 1.0, 'ms': 1e3, 's': 1e6}
+_TARGET = re.compile(r'(hit|latency)[=:]([0-9]*\.?[0-9]+)(us|ms|s)?')
 
 
 class SizingError(exceptions.InvalidInput):
@@ -42,6 +45,25 @@ class Target:
     latency_us: float | None = None
 
 
+def parse_target(text: str) -> Target:
+    """Parse ``hit=0.9`` or ``latency=2ms``.
+
+    A colon will do in place of the equals sign; latencies without a unit
+    (``us``, ``ms`` or ``s``) are microseconds.
+
+    :raises SizingError: it is neither, or out of range
+    """
+    match = _TARGET.fullmatch(text)
+    if match:
+        kind, number, unit = match[1], float(match[2]), match[3]
+        if kind == 'hit' and 0 < number <= 1 and not unit:
+            return Target(hit_ratio=number)
+        if kind == 'latency' and number > 0:
+            return Target(latency_us=number * _UNITS_US[unit or 'us'])
+    raise SizingError(f'{text!r} is neither a hit ratio above 0 up to 1, such'
+                      ' as hit=0.9, nor a latency, such as latency=2ms')
+
+
 @dataclasses.dataclass(frozen=True)
 class Volume:
     """A volume that gets a partition; native code reads the attributes.
@@ -52,6 +74,10 @@ class Volume:
     :ivar min: blocks that it has at least
     :ivar max: blocks that it has at most
     :ivar target: what it is to reach, with the policy ``sla``
+    :ivar hit_us: microseconds of its references that hit; none for what the
+        cache has
+    :ivar miss_us: microseconds of those that miss; none for what the cache
+        has
     """
 
     name: str
@@ -60,6 +86,8 @@ class Volume:
     min: int = 0
     max: int = MAX_CAPACITY
     target: Target | None = None
+    hit_us: float | None = None
+    miss_us: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +109,15 @@ class Cache:
         """Return the sum over all references of a volume."""
         hits = volume.curve.hits(size)
         misses = volume.curve.references - hits
-        return hits * self.hit_us + misses * self.miss_us
+        return hits * self.hit(volume) + misses * self.miss(volume)
+
+    def hit(self, volume: Volume) -> float:
+        """Return the microseconds of a volume's hit."""
+        return self.hit_us if volume.hit_us is None else volume.hit_us
+
+    def miss(self, volume: Volume) -> float:
+        """Return the microseconds of a volume's miss."""
+        return self.miss_us if volume.miss_us is None else volume.miss_us
 
     def least(self, volume: Volume) -> int:
         """Return the smallest size that a volume may have."""
@@ -119,11 +155,12 @@ class Policy(abc.ABC):
     Sizes are multiples of the step, from the least to the most of each
     volume, and at most the capacity in all. The same volumes have the same
     sizes; policies keep no state, and may be called from any thread.
-
-    :cvar saves_latency: whether the least latency is the policy's aim
     """
 
-    saves_latency = False
+    def saves_latency(self, volumes: collections.abc.Sequence[Volume]
+                      ) -> bool:
+        """Return whether the least latency of these volumes is the aim."""
+        return False
 
     @abc.abstractmethod
     def size(self, volumes: collections.abc.Sequence[Volume], cache: Cache

@@ -147,6 +147,8 @@ pub struct Config {
     discard_dirty: bool,
     /// Where failures of devices are noted.
     state: Option<PathBuf>,
+    /// Blocks of a volume that are followed for its curve.
+    samples: usize,
     volumes: Vec<VolumeConfig>,
     /// The socket for commands.
     pub control: Option<PathBuf>,
@@ -176,6 +178,7 @@ impl Config {
                 let policy = Policy::named(value).ok_or_else(|| refused("no such policy"))?;
                 self.eviction = Some(policy);
             }
+            "samples" => self.samples = value.parse().map_err(number)?,
             "admission" => self.admission = value.parse().map_err(number)?,
             "dirty_max" => {
                 let bound = match value.strip_suffix('%') {
@@ -230,6 +233,7 @@ impl Config {
             dirty_max: self.dirty_max.unwrap_or(DIRTY_MAX),
             dirty_age: self.dirty_age.unwrap_or(DIRTY_AGE),
             discard_dirty: self.discard_dirty,
+            samples: self.samples,
         };
         let note = self.note_of(&device)?;
         let notes = Notes::new(self.state()?, &device.id());

@@ -49,6 +49,10 @@ enum Command {
         #[serde(default)]
         sequential: u64,
     },
+    /// Ends an epoch of all volumes.
+    Epoch {},
+    /// Returns what was requested of a volume in the last epoch.
+    Curve { volume: String },
     /// Gives a volume the size that its origin has now.
     Resize { volume: String },
     /// Changes limit or mode of a volume.
@@ -174,6 +178,11 @@ fn run(cache: &Cache, command: Command) -> Result<Value, Refused> {
                 sequential,
             };
             cache.attach(volume.lasting()?)?;
+        }
+        Command::Epoch {} => cache.end_epoch(),
+        Command::Curve { volume } => {
+            let epoch = cache.volume(&volume)?.epoch();
+            return Ok(json!({ "curve": epoch.as_deref() }));
         }
         Command::Resize { volume } => cache.resize(&*cache.volume(&volume)?)?,
         Command::Set {

@@ -38,12 +38,9 @@ impl HitCurve {
             }
             last = step;
         }
-        if last
-            .1
-            .checked_add(distinct)
-            .is_none_or(|sum| sum > references)
-        {
-            let text = "references: fewer than hits and different blocks";
+        // Not their sum: the reference before one that hits may be of an earlier epoch.
+        if last.1.max(distinct) > references {
+            let text = "references: fewer than hits or different blocks";
             return Err(PyValueError::new_err(text));
         }
         let steps = steps.into_iter().map(|(size, hits)| Step { size, hits });

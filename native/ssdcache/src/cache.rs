@@ -4,6 +4,7 @@
 //! served at the same time; the lock is held for decisions and for entries of 16 bytes, never while
 //! data are read or written. The data of each cached block are checked when they are read.
 
+mod access;
 mod attach;
 mod latency;
 mod live;
@@ -30,6 +31,7 @@ use crate::device::{Device, DeviceError};
 use crate::partition::eviction::Policy;
 use crate::partition::{PartitionError, Slot};
 use crate::Block;
+pub use access::{Epoch, Requests};
 pub use attach::{origin_id, Attachment};
 use live::Detached;
 use state::dirty::Selection;
@@ -142,6 +144,8 @@ pub struct Options {
     pub dirty_age: Duration,
     /// Whether dirty blocks are lost that cannot be kept.
     pub discard_dirty: bool,
+    /// Blocks of each volume that are followed for its curve; 0: none.
+    pub samples: usize,
 }
 
 /// The most blocks of a volume that its origin lacks.
@@ -285,6 +289,9 @@ impl Cache {
             return read_origin(volume, buffer, offset);
         }
         let passes = volume.passes(offset, buffer.len());
+        if !passes {
+            volume.access.note(blocks.clone());
+        }
         let (sources, token) = self.sources(volume, blocks.clone(), passes);
         let hit = sources
             .iter()
@@ -523,6 +530,10 @@ impl Cache {
         Counters::add(&volume.counters.writes, blocks.end - blocks.start);
         let _entered = volume.enter();
         let passes = volume.passes(offset, data.len());
+        let caches = matches!(volume.mode(), Mode::WriteThrough | Mode::WriteBack);
+        if caches && !passes && self.is_active(volume) {
+            volume.access.note(blocks);
+        }
         if volume.mode() == Mode::WriteBack {
             return self.write_behind(volume, data, offset, passes);
         }

@@ -19,7 +19,7 @@ import subprocess
 import threading
 
 from diffcache_openstack.ssdcache import control
-from tests.functional.ssdcache import nbd
+from testing import nbd
 from tests.functional.ssdcache import test_serve
 
 SIZE = test_serve.SIZE

@@ -18,7 +18,7 @@ import os
 import random
 
 from diffcache_openstack.ssdcache import server
-from tests.functional.ssdcache import nbd
+from testing import nbd
 from tests.functional.ssdcache import test_serve
 
 SECTOR = 512

@@ -31,11 +31,12 @@ class TestParse(needs.NovaTest):
             volume_specs.Specs('write-through'),
             volume_specs.parse({CACHE: 'write-through', 'other': 'x'}))
         self.assertEqual(
-            volume_specs.Specs('write-around', 262144, 524288, 2.5, 1000000,
-                               True),
+            volume_specs.Specs('write-around', 262144, 524288, 2.5, 3.0,
+                               'hit=0.9', 1000000, True),
             volume_specs.parse({
                 CACHE: 'write-around', f'{CACHE}:min': '1GiB',
                 f'{CACHE}:max': '2 GiB', f'{CACHE}:weight': '2.5',
+                f'{CACHE}:priority': '3', f'{CACHE}:sla': 'hit=0.9',
                 f'{CACHE}:sequential': '1MB', f'{CACHE}:required': 'True'}))
 
     def test_what_is_refused(self):
@@ -43,6 +44,7 @@ class TestParse(needs.NovaTest):
                 ('', 'write-back'), ('', ''), ('', 'fast'), (':min', '-1'),
                 (':min', 'much'), (':max', '1 PiB2'), (':weight', '0'),
                 (':weight', 'nan'), (':weight', 'inf'), (':weight', 'x'),
+                (':priority', '0'), (':sla', 'hit=2'), (':sla', 'good'),
                 (':sequential', '99999999 TiB'), (':required', 'maybe'),
                 (':more', '1')):
             error = self.assertRaises(
@@ -57,7 +59,8 @@ class TestParse(needs.NovaTest):
     @given(strategies.dictionaries(
         strategies.sampled_from([CACHE, *(
             f'{CACHE}:{key}' for key in ('min', 'max', 'weight', 'required',
-                                         'sequential', 'x'))]),
+                                         'priority', 'sla', 'sequential',
+                                         'x'))]),
         strategies.text(max_size=12)))
     def test_any_text_is_understood_or_refused(self, specs):
         try:

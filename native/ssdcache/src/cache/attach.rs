@@ -76,7 +76,8 @@ impl Cache {
                 }
             }
         }
-        let volumes = attach_all(&device, &mut state, known, attachments)?;
+        let samples = options.samples;
+        let volumes = attach_all(&device, &mut state, known, attachments, samples)?;
         load(&device, &mut state, &volumes, &dirty)?;
         let cache = Self {
             device,
@@ -228,6 +229,7 @@ fn attach_all(
     state: &mut State,
     known: Vec<Option<VolumeRecord>>,
     attachments: Vec<Attachment>,
+    samples: usize,
 ) -> Result<Vec<Arc<Volume>>, CacheError> {
     let names: HashSet<String> = attachments.iter().map(|a| a.name.clone()).collect();
     let mut places: Vec<Option<VolumeRecord>> = known;
@@ -239,7 +241,7 @@ fn attach_all(
     }
     attachments
         .into_iter()
-        .map(|attachment| attach(device, state, &mut places, attachment))
+        .map(|attachment| attach(device, state, &mut places, attachment, samples))
         .collect()
 }
 
@@ -249,6 +251,7 @@ pub(super) fn attach(
     state: &mut State,
     places: &mut [Option<VolumeRecord>],
     attachment: Attachment,
+    samples: usize,
 ) -> Result<Arc<Volume>, CacheError> {
     let (mode, sequential) = (attachment.mode, attachment.sequential);
     let kept = attachment.kept.map(|origin| Kept {
@@ -293,6 +296,7 @@ pub(super) fn attach(
     }
     places[place] = Some(wanted.clone());
     let ids = (id, partition);
-    let volume = Volume::new(ids, place as u16, wanted, origin, mode, sequential);
+    let followed = (sequential, samples);
+    let volume = Volume::new(ids, place as u16, wanted, origin, mode, followed);
     Ok(Arc::new(volume))
 }

@@ -49,7 +49,8 @@ impl Cache {
         self.check_elsewhere(&attachment)?;
         self.forget_unused(&mut detached);
         let mut places = self.places();
-        let volume = attach(&self.device, &mut self.lock(), &mut places, attachment)?;
+        let (state, samples) = (&mut self.lock(), self.options.samples);
+        let volume = attach(&self.device, state, &mut places, attachment, samples)?;
         if volume.mode() == Mode::WriteBack {
             if let Err(error) = self.begin_unsaved(&volume) {
                 self.device.write_record(volume.record, None)?;

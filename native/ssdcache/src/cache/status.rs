@@ -31,13 +31,15 @@ pub struct DeviceStatus {
     pub dirty: u32,
 }
 
-/// Microseconds that half and 99 of 100 requests took at most.
+/// Microseconds that requests took.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Quantiles {
-    /// Of half of them.
+    /// Of half of them at most.
     pub p50: f64,
-    /// Of 99 of 100.
+    /// Of 99 of 100 at most.
     pub p99: f64,
+    /// The mean.
+    pub mean: f64,
 }
 
 /// The state of a volume; see [`Counters`](super::volume::Counters).
@@ -119,5 +121,6 @@ fn quantiles(latency: &Latency) -> Quantiles {
     Quantiles {
         p50: latency.quantile_us(0.5),
         p99: latency.quantile_us(0.99),
+        mean: latency.total().mean_us(),
     }
 }

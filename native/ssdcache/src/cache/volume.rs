@@ -4,11 +4,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::{
-    Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 
 use serde::Serialize;
 
+use super::access::{Access, Epoch};
 use super::latency::Latency;
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord};
@@ -114,6 +115,7 @@ pub struct Volume {
     pub(super) counters: Counters,
     pub(super) hit: Latency,
     pub(super) miss: Latency,
+    pub(super) access: Access,
     pub(super) writing: BlockLocks,
     /// Who writes dirty blocks back.
     pub(super) writing_back: Mutex<()>,
@@ -174,7 +176,7 @@ impl Volume {
         attachment: VolumeRecord,
         origin: Box<dyn Disk>,
         mode: Mode,
-        sequential: u64,
+        (sequential, samples): (u64, usize),
     ) -> Self {
         Self {
             id,
@@ -188,6 +190,7 @@ impl Volume {
             counters: Counters::default(),
             hit: Latency::default(),
             miss: Latency::default(),
+            access: Access::new(samples),
             writing: BlockLocks::default(),
             writing_back: Mutex::default(),
             mode: AtomicU8::new(mode as u8),
@@ -243,6 +246,12 @@ impl Volume {
 
     pub(super) fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u8, Ordering::Release);
+    }
+
+    /// What was requested in the epoch that ended last, if one did.
+    #[must_use]
+    pub fn epoch(&self) -> Option<Arc<Epoch>> {
+        self.access.last()
     }
 
     /// Its name.

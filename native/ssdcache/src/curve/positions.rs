@@ -27,6 +27,41 @@ impl Positions {
         self.members
     }
 
+    /// Makes a set of as many positions, from 0 on.
+    pub fn first(members: u64) -> Self {
+        let mut found = Positions::default();
+        for _ in 0..members {
+            found.push();
+        }
+        found
+    }
+
+    /// Returns the position that is added next.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Returns how many positions before one are in the set.
+    pub fn rank(&self, position: u64) -> u64 {
+        if position >= self.end {
+            return self.members;
+        }
+        let line = (position / LINE) as usize;
+        let (word, bit) = (word_of(position), bit_of(position));
+        let bits = &self.bits[line];
+        let mut before: u64 = u64::from((bits[word] & (bit - 1)).count_ones());
+        for each in &bits[..word] {
+            before += u64::from(each.count_ones());
+        }
+        let mut at = line;
+        for level in &self.levels {
+            let first = at & !(FAN_OUT - 1);
+            before += level[first..at].iter().map(|&n| u64::from(n)).sum::<u64>();
+            at >>= SHIFT;
+        }
+        before
+    }
+
     /// Adds the position after all others, and returns it.
     pub fn push(&mut self) -> u64 {
         let position = self.end;

@@ -16,6 +16,8 @@ use crate::Block;
 // Of the sample only, so that it does not depend on how tables are filled.
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
 const ONE: f64 = 18_446_744_073_709_551_616.0;
+/// Positions are numbered anew when there are four for each block, and so many more.
+const ROOM: u64 = 1 << 16;
 
 /// How blocks are sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +35,8 @@ pub struct Sampler {
     references: u64,
     last: Table,
     latest: Positions,
+    // Position of the first reference of the epoch.
+    begin: u64,
     // Of the blocks of the sample; the first to leave it is the first.
     hashes: BinaryHeap<(u64, Block)>,
     buckets: Buckets,
@@ -52,6 +56,7 @@ impl Sampler {
             references: 0,
             last: Table::default(),
             latest: Positions::default(),
+            begin: 0,
             hashes: BinaryHeap::new(),
             buckets: Buckets::default(),
         }
@@ -68,12 +73,34 @@ impl Sampler {
         }
     }
 
+    /// Takes a reference to a block that [`is_sampled`]; [`Sampler::cut`] counts it.
+    pub fn take_sampled(&mut self, block: Block) {
+        let hash = mix(block, SEED);
+        if hash < self.threshold {
+            self.sampled(block, hash);
+        }
+    }
+
+    /// Returns the hash below which blocks are in the sample now; see [`is_sampled`].
+    pub fn threshold(&self) -> u64 {
+        self.threshold
+    }
+
+    /// Returns how many positions are kept, of blocks that are in the sample or were.
+    #[cfg(test)]
+    pub fn positions(&self) -> u64 {
+        self.latest.end()
+    }
+
     /// Returns the part of all blocks that is sampled now.
     pub fn rate(&self) -> f64 {
         self.threshold as f64 / ONE
     }
 
     fn sampled(&mut self, block: Block, hash: u64) {
+        if self.latest.end() >= 4 * self.latest.members() + ROOM {
+            self.renumber();
+        }
         let position = self.latest.push();
         let weight = 1.0 / self.rate();
         match self.last.replace(block, position) {
@@ -105,11 +132,41 @@ impl Sampler {
         }
     }
 
-    /// Returns the curve, estimated for all references.
+    /// Leaves out the positions that are no longer in the set, so that memory stays bounded.
+    fn renumber(&mut self) {
+        let latest = &self.latest;
+        self.begin = latest.rank(self.begin);
+        self.last.renumber(|position| latest.rank(position));
+        self.latest = Positions::first(self.latest.members());
+    }
+
+    /// Returns the curve, estimated for all references of the epoch.
     pub fn curve(&self) -> Curve {
-        let distinct = (self.last.len() as f64 / self.rate()).round() as u64;
+        // The last reference to each of them is in the epoch.
+        let blocks = self.latest.members() - self.latest.rank(self.begin);
+        let distinct = (blocks as f64 / self.rate()).round() as u64;
         self.buckets.curve(self.references, distinct)
     }
+
+    /// Returns the curve of the epoch, and begins another.
+    ///
+    /// Distances go back beyond the begin of an epoch; different blocks are those of its references,
+    /// so that hits and different blocks may be more than the references.
+    ///
+    /// `references` is how many there were besides those that [`Sampler::take`] took.
+    pub fn cut(&mut self, references: u64) -> Curve {
+        self.references += references;
+        let curve = self.curve();
+        self.begin = self.latest.end();
+        self.references = 0;
+        self.buckets = Buckets::default();
+        curve
+    }
+}
+
+/// Returns whether a block is in the sample with a [`threshold`](Sampler::threshold).
+pub fn is_sampled(block: Block, threshold: u64) -> bool {
+    mix(block, SEED) < threshold
 }
 
 const MANTISSA: u32 = 8;

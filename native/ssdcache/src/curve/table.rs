@@ -82,6 +82,14 @@ impl Table {
         None
     }
 
+    /// Replaces all positions by others.
+    pub fn renumber(&mut self, number: impl Fn(u64) -> u64) {
+        let used = self.entries.iter_mut();
+        for entry in used.filter(|entry| entry.position != EMPTY) {
+            entry.position = number(entry.position);
+        }
+    }
+
     /// Forgets a block; returns its position.
     pub fn remove(&mut self, block: Block) -> Option<u64> {
         if self.used == 0 {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::analysis::{analyse, Method, References, Volume};
 use super::exact::{Counter, Finder};
 use super::positions::Positions;
-use super::sampled::{Sample, Sampler};
+use super::sampled::{is_sampled, Sample, Sampler};
 use super::table::Table;
 use super::*;
 use crate::trace::Reader;
@@ -182,6 +182,66 @@ fn a_sample_stays_small() {
     );
 }
 
+#[test]
+fn positions_are_numbered_anew() {
+    // So many references to so few blocks that it happens several times.
+    let references = numbers(300_000, 400);
+    let curve = sampled(&references, Sample::Blocks(1000));
+    assert_eq!(exact(&references), curve);
+}
+
+#[test]
+fn memory_of_a_sample_is_bounded() {
+    let mut sampler = Sampler::new(Sample::Blocks(100));
+    sampler.take(numbers(1_000_000, 50));
+    assert!(sampler.positions() <= 70_000, "{}", sampler.positions());
+}
+
+#[test]
+fn epochs_have_curves_of_their_own() {
+    let mut sampler = Sampler::new(Sample::Blocks(100));
+    sampler.take([1, 2, 3, 1]);
+    assert_eq!(by_definition(&[1, 2, 3, 1]), sampler.cut(0));
+    // Block 2 was referenced before, three blocks ago.
+    sampler.take([2, 2]);
+    let steps = [(1, 1), (3, 2)].map(|(size, hits)| Step { size, hits });
+    let expected = Curve {
+        references: 2,
+        distinct: 1,
+        steps: steps.to_vec(),
+    };
+    assert_eq!(expected, sampler.cut(0));
+    assert_eq!(Curve::default(), sampler.cut(0));
+}
+
+#[test]
+fn epochs_and_new_numbers() {
+    let mut sampler = Sampler::new(Sample::Blocks(1000));
+    let mut counter = Counter::default();
+    let mut finder = Finder::default();
+    let references = numbers(400_000, 400);
+    for epoch in references.chunks(33_333) {
+        sampler.take(epoch.iter().copied());
+        let mut before = epoch.to_vec();
+        finder.find(&mut before);
+        counter.count(&before);
+        assert_eq!(counter.take(), sampler.cut(0));
+    }
+}
+
+#[test]
+fn references_outside_of_the_sample_are_counted() {
+    let mut sampler = Sampler::new(Sample::Blocks(10));
+    sampler.take(numbers(1000, 1000));
+    sampler.cut(0);
+    let threshold = sampler.threshold();
+    let sampled = (0..1000).find(|block| is_sampled(*block, threshold));
+    sampler.take_sampled(sampled.unwrap());
+    let curve = sampler.cut(100);
+    assert_eq!(100, curve.references);
+    assert!(curve.distinct <= 100);
+}
+
 fn volumes(text: &str, writes: bool, method: Method) -> Vec<Volume> {
     let reader = Reader::new(text.as_bytes()).unwrap();
     let references = References {
@@ -246,6 +306,22 @@ proptest! {
         prop_assert_eq!(&curve, &exact(&references));
         prop_assert_eq!(&curve, &sampled(&references, Sample::Rate(1.0)));
         prop_assert_eq!(&curve, &sampled(&references, Sample::Blocks(40)));
+    }
+
+    #[test]
+    fn ranks_are_of_members_before(removed in proptest::collection::vec(0..3000_u64, 0..2000)) {
+        let mut positions = Positions::first(3000);
+        for position in removed {
+            if positions.contains(position) {
+                positions.take(position);
+            }
+        }
+        let mut before = 0;
+        for position in 0..3000 {
+            prop_assert_eq!(before, positions.rank(position));
+            before += u64::from(positions.contains(position));
+        }
+        prop_assert_eq!(before, positions.rank(3000));
     }
 
     #[test]

@@ -16,6 +16,7 @@ from werkzeug import test
 
 from diffcache_openstack.agent.local import api
 from diffcache_openstack.agent.ssdcache import volumes
+from diffcache_openstack.agent.ssdcache import wanted as wishes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache.engines import base as engines
 from tests import base
@@ -57,7 +58,7 @@ class TestVolumes(ApiTest):
         self.assertEqual((200, {'export': 'e'}),
                          self.ask('PUT', PATH, wanted))
         self.volumes.attach.assert_called_once_with(
-            '7a1dbe2a', volumes.Wanted(**wanted))
+            '7a1dbe2a', wishes.Wanted(**wanted))
 
     def test_detach_resize_and_mode(self):
         self.assertEqual(204, self.ask('DELETE', PATH)[0])

@@ -9,7 +9,12 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import dataclasses
+
+from diffcache_openstack import _native
+from diffcache_openstack.agent.ssdcache import sizes
 from diffcache_openstack.agent.ssdcache import volumes
+from diffcache_openstack.agent.ssdcache import wanted
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import base as engines
@@ -25,16 +30,16 @@ class VolumesTest(base.TestCase):
         self.path = self.directory / 'ssd_cache.json'
         self.volumes = self.new()
 
-    def new(self):
+    def new(self, policy='latency'):
         return volumes.CachedVolumes(
             self.engine, volumes.Options((str(self.directory), ), 7, 30),
-            self.path)
+            self.path, sizes.Rules(policy))
 
     def wanted(self, name='a', **fields):
         origin = self.directory / name
         origin.write_bytes(bytes(4096))
-        return volumes.Wanted(**{'origin': str(origin),
-                                 'mode': 'write-through', **fields})
+        return wanted.Wanted(**{'origin': str(origin),
+                                'mode': 'write-through', **fields})
 
     def limits(self):
         return {name: state.limit
@@ -114,7 +119,7 @@ class TestFaults(VolumesTest):
         self.volumes.attach('a', self.wanted('a'))
         self.assertRaises(
             engines.VolumeRefused, self.volumes.attach, 'b',
-            volumes.Wanted(str(self.directory / 'none'), 'write-through'))
+            wanted.Wanted(str(self.directory / 'none'), 'write-through'))
         self.assertEqual({'a': 1000}, self.limits())
 
     def test_a_volume_that_is_attached_begins_anew(self):
@@ -136,26 +141,207 @@ class TestFaults(VolumesTest):
                        f'{self.directory}x/a'):
             self.assertRaises(
                 exceptions.InvalidInput, self.volumes.attach, 'a',
-                volumes.Wanted(origin, 'write-through'))
+                wanted.Wanted(origin, 'write-through'))
         self.assertEqual({}, self.limits())
 
 
-class TestParse(base.TestCase):
+class TestEpochs(VolumesTest):
 
-    LEAST = {'origin': '/dev/a', 'mode': 'write-through'}
+    def request(self, name, references, blocks):
+        """Let a volume have been requested evenly, in an epoch."""
+        steps = [(size, references * size // blocks)
+                 for size in range(1, blocks + 1)]
+        self.engine.epochs[name] = engines.Epoch(
+            120.0, _native.HitCurve(references, blocks, steps))
 
-    def test_fields(self):
-        self.assertEqual(volumes.Wanted('/dev/a', 'write-through'),
-                         volumes.parse(self.LEAST))
-        full = {'origin': '/dev/a', 'mode': 'write-around', 'min': 1,
-                'max': 2, 'weight': 2.5, 'sequential': 3}
-        self.assertEqual(volumes.Wanted(**full), volumes.parse(full))
+    def attach_two(self, **fields):
+        self.volumes.attach('a', self.wanted('a', **fields))
+        self.volumes.attach('b', self.wanted('b'))
+
+    def test_sizes_follow_curves(self):
+        self.attach_two()
+        self.request('a', 10000, 100)
+        self.request('b', 10000, 5000)
+        self.volumes.end_epoch()
+        self.assertEqual({'a': 100, 'b': 900}, self.limits())
+        status = self.volumes.status()
+        [decision] = status['decisions']
+        self.assertEqual(
+            ('latency', True, {'a': 500, 'b': 500}, {'a': 100, 'b': 900}),
+            tuple(decision[name] for name in ('policy', 'changed', 'before',
+                                              'sizes')))
+        self.assertIn('400 blocks move', decision['explain'][0])
+        self.assertIn('a: 100 of 100 blocks', decision['explain'][1])
+        self.assertEqual(('latency', 120), (status['policy'],
+                                            status['epoch']))
+
+    def test_decisions_not_to_act_are_explained(self):
+        self.attach_two()
+        self.engine.epochs = {'a': engines.Epoch(
+            120.0, _native.HitCurve(0, 0, []))}
+        self.volumes.end_epoch()
+        self.assertEqual({'a': 500, 'b': 500}, self.limits())
+        [decision] = self.volumes.status()['decisions']
+        self.assertFalse(decision['changed'])
+        self.assertIn('sizes stay', decision['explain'][0])
+
+    def test_minimum_maximum_weight_and_target(self):
+        self.attach_two(sla='hit=0.5')
+        self.request('a', 10000, 1000)
+        self.request('b', 20000, 1000)
+        self.volumes.end_epoch()
+        self.assertEqual({'a': 500, 'b': 500}, self.limits())
+        self.volumes.attach('a', self.wanted('a', max=300))
+        self.volumes.end_epoch()
+        self.assertLessEqual(self.limits()['a'], 300)
+        self.volumes.attach('a', self.wanted('a', min=200))
+        for _epoch in range(3):
+            self.volumes.end_epoch()
+        self.assertEqual({'a': 200, 'b': 800}, self.limits())
+        self.volumes.attach('a', self.wanted('a', weight=100.0))
+        for _epoch in range(3):
+            self.volumes.end_epoch()
+        self.assertGreater(self.limits()['a'], 980)
+
+    def test_latencies_of_volumes_are_their_own(self):
+        self.attach_two()
+        self.request('a', 10000, 1000)
+        self.request('b', 10000, 1000)
+        for name, us in (('a', 5000.0), ('b', 200.0)):
+            self.engine.epochs[name] = dataclasses.replace(
+                self.engine.epochs[name],
+                hit=engines.Requests(100, 100.0),
+                miss=engines.Requests(100, us))
+        self.volumes.end_epoch()
+        self.assertEqual({'a': 1000, 'b': 0}, self.limits())
+        [decision] = self.volumes.status()['decisions']
+        self.assertIn('a: a hit takes 100 us, a miss 5000 us',
+                      decision['explain'])
+        found = self.volumes.curve('a')
+        self.assertEqual((10000, 1000, 100.0, 5000.0), tuple(
+            found[name] for name in ('references', 'distinct', 'hit_us',
+                                     'miss_us')))
+        self.assertEqual([1000, 10000], found['hits'][-1])
+
+    def test_a_cache_that_seems_slower_than_the_volume(self):
+        self.attach_two()
+        self.request('a', 10000, 100)
+        self.request('b', 10000, 5000)
+        for name in 'ab':
+            self.engine.epochs[name] = dataclasses.replace(
+                self.engine.epochs[name], hit=engines.Requests(100, 90.0),
+                miss=engines.Requests(100, 50.0))
+        self.volumes.end_epoch()
+        self.assertEqual({'a': 100, 'b': 900}, self.limits())
+
+    def test_priority(self):
+        self.volumes = self.new('priority')
+        self.volumes.attach('a', self.wanted('a', weight=9.0))
+        self.volumes.attach('b', self.wanted('b', priority=10.0))
+        self.request('a', 10000, 800)
+        self.request('b', 700, 700)
+        for _epoch in range(2):
+            self.volumes.end_epoch()
+        self.assertEqual({'a': 300, 'b': 700}, self.limits())
+
+    def test_static_sizes_stay(self):
+        self.volumes = self.new('static')
+        self.attach_two(weight=3.0)
+        self.request('a', 10000, 100)
+        self.request('b', 10000, 5000)
+        self.volumes.end_epoch()
+        self.assertEqual({'a': 750, 'b': 250}, self.limits())
+
+    def test_what_was_learnt_stays_when_volumes_come_and_go(self):
+        self.attach_two()
+        self.request('a', 10000, 100)
+        self.request('b', 10000, 5000)
+        self.volumes.end_epoch()
+        self.volumes.attach('c', self.wanted('c'))
+        limits = self.limits()
+        self.assertEqual(1000, sum(limits.values()))
+        self.assertEqual(333, limits['c'])
+        self.assertAlmostEqual(67, limits['a'], delta=1)
+        self.volumes.detach('c')
+        self.assertAlmostEqual(100, self.limits()['a'], delta=2)
+        self.assertEqual(1000, sum(self.limits().values()))
+
+    def test_an_engine_that_follows_no_requests(self):
+        self.attach_two()
+        self.volumes.end_epoch()
+        self.assertEqual(({'a': 500, 'b': 500}, []), (
+            self.limits(), self.volumes.status()['decisions']))
+        self.assertIsNone(self.volumes.curve('a'))
+
+    def test_a_cache_that_does_not_run(self):
+        self.attach_two()
+        self.engine.error = control.CacheUnreachable('gone')
+        self.assertRaises(control.CacheUnreachable, self.volumes.end_epoch)
+
+    def test_an_unknown_policy(self):
+        error = self.assertRaises(exceptions.InvalidInput, self.new, 'best')
+        self.assertIn('there is no best', str(error))
+
+
+class TestSettings(VolumesTest):
+
+    def set(self, name='a', generation=0, **fields):
+        self.volumes.change(name, generation, fields)
+        return self.volumes.status()['volumes'][name]
+
+    def setUp(self):
+        super().setUp()
+        self.volumes.attach('a', self.wanted('a'))
+        self.volumes.attach('b', self.wanted('b', max=700))
+
+    def test_a_limit(self):
+        found = self.set(limit=800)
+        self.assertEqual((800, 800, 1), (
+            found['limit'], found['overrides']['limit'],
+            found['overrides']['generation']))
+        self.assertEqual({'a': 800, 'b': 200}, self.limits())
+        self.set(generation=1, limit=None)
+        self.assertIsNone(self.volumes.status()['volumes']['a'][
+            'overrides']['limit'])
+
+    def test_bounds_weights_and_modes(self):
+        found = self.set(min=600, weight=2.5, priority=7, sla='hit=0.5',
+                         mode='write-around')
+        self.assertGreaterEqual(found['limit'], 600)
+        self.assertEqual(('write-around', 2.5, 7, 'hit=0.5'), (
+            found['mode'], *(found['wanted'][name] for name in (
+                'weight', 'priority', 'sla'))))
+        found = self.set(generation=1, mode=None, min=None)
+        self.assertEqual(('write-through', 0), (
+            found['mode'], found['wanted']['min']))
+
+    def test_settings_stay_over_a_detach_and_a_restart(self):
+        self.set(max=100)
+        self.volumes.detach('a')
+        self.volumes = self.new()
+        self.volumes.attach('a', self.wanted('a'))
+        self.assertEqual(100, self.limits()['a'])
 
     def test_what_is_refused(self):
-        for fields in ({'origin': ''}, {'origin': None}, {'origin': 1},
-                       {'mode': 'fast'}, {'mode': None}, {'min': -1},
-                       {'min': True}, {'min': '1'}, {'max': 1 << 63},
-                       {'weight': float('nan')}, {'weight': -1.0},
-                       {'sequential': 1.5}, {'more': 1}):
-            self.assertRaises(exceptions.InvalidInput, volumes.parse,
-                              {**self.LEAST, **fields})
+        before = self.volumes.status()
+        for fields, error in (
+                ({'limit': -1}, exceptions.InvalidInput),
+                ({'limit': True}, exceptions.InvalidInput),
+                ({'min': 5, 'max': 4}, exceptions.InvalidInput),
+                ({'weight': 0}, exceptions.InvalidInput),
+                ({'sla': 'fast'}, exceptions.InvalidInput),
+                ({'mode': 'write-back'}, exceptions.InvalidInput),
+                ({'generation': 3}, exceptions.InvalidInput),
+                ({'min': 1001}, exceptions.NoSpace)):
+            self.assertRaises(error, self.volumes.change, 'a', 0, fields)
+            self.assertEqual(before, self.volumes.status(), fields)
+        self.assertRaises(exceptions.Conflict, self.volumes.change, 'a', 1, {})
+        self.assertRaises(exceptions.NotFound, self.volumes.change, 'c', 0, {})
+
+    def test_actions(self):
+        self.volumes.flush('a')
+        self.volumes.invalidate('b')
+        self.assertEqual([('flush', 'a'), ('invalidate', 'b')],
+                         self.engine.actions)
+        for work in (self.volumes.flush, self.volumes.invalidate):
+            self.assertRaises(exceptions.NotFound, work, 'c')

@@ -107,3 +107,20 @@ class EngineConformance(base.TestCase):
         os.truncate(self.origin('a'), SIZE)
         self.refused(self.cache.resize, 'a')
         self.refused(self.cache.resize, 'c')
+
+    def test_epochs_are_of_volumes_that_are_attached(self):
+        self.attach('a', 10)
+        self.attach('b', 10)
+        self.cache.detach('b')
+        found = self.cache.end_epoch()
+        self.assertLessEqual(set(found), {'a'})
+        for epoch in found.values():
+            self.assertEqual((0, 0, 0), (
+                epoch.curve.references, epoch.hit.count, epoch.miss.count))
+
+    def test_flush_and_invalidate(self):
+        self.attach('a', 10)
+        self.cache.flush('a')
+        self.cache.invalidate('a')
+        self.refused(self.cache.flush, 'c')
+        self.refused(self.cache.invalidate, 'c')

@@ -25,12 +25,16 @@ class FakeEngine(base.Engine):
 
     :ivar error: raised by each method instead, if it is set
     :ivar failed: whether its device failed
+    :ivar epochs: what was requested of volumes in each epoch
+    :ivar actions: flushes and invalidations
     """
 
     def __init__(self, blocks: int = 1000, socket: str = '/fake/nbd') -> None:
         self.socket = socket
         self.error: exceptions.DiffCacheError | None = None
         self.failed = False
+        self.epochs: dict[str, base.Epoch] = {}
+        self.actions: list[tuple[str, str]] = []
         self._blocks = blocks
         self._volumes: dict[str, base.State] = {}
         self._origins: dict[str, tuple[str, int]] = {}
@@ -103,3 +107,16 @@ class FakeEngine(base.Engine):
         if os.path.getsize(path) < size:
             raise base.VolumeRefused('it became smaller')
         self._origins[name] = path, os.path.getsize(path)
+
+    def end_epoch(self) -> dict[str, base.Epoch]:
+        self._check()
+        return {name: epoch for name, epoch in self.epochs.items()
+                if name in self._volumes}
+
+    def flush(self, name: str) -> None:
+        self._check(name)
+        self.actions.append(('flush', name))
+
+    def invalidate(self, name: str) -> None:
+        self._check(name)
+        self.actions.append(('invalidate', name))

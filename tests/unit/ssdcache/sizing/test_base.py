@@ -47,5 +47,5 @@ class BaseTest(test_base.TestCase):
         native = conformance._native
         for values in ((1, 0, [(1, 2)]), (9, 1, [(2, 1), (2, 2)]),
                        (9, 1, [(1, 1), (2, 1)]), (9, 1, [(0, 1)]),
-                       (2, 2, [(1, 1)])):
+                       (2, 3, [(1, 1)])):
             self.assertRaises(ValueError, native.HitCurve, *values)

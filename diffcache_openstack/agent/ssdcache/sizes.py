@@ -1,0 +1,183 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Sizes of volumes' partitions: shares at first, then by their curves."""
+
+import collections
+import collections.abc
+import dataclasses
+import typing
+
+from oslo_utils import timeutils
+
+from diffcache_openstack import _native
+from diffcache_openstack.agent.ssdcache import latencies
+from diffcache_openstack.agent.ssdcache import wanted as wishes
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import epochs
+from diffcache_openstack.ssdcache.sizing import base as sizing
+from diffcache_openstack.ssdcache.sizing import rules as sizing_rules
+
+# Decisions that are kept.
+HISTORY = 30
+# Steps of curves that are shown, at most.
+STEPS = 200
+_NO_CURVE = _native.HitCurve(0, 0, [])
+_STATIC, _LATENCY, _SLA, _PRIORITY = 'static', 'latency', 'sla', 'priority'
+
+_Wanted = collections.abc.Mapping[str, wishes.Wanted]
+_Limits = collections.abc.Mapping[str, int]
+_Epochs = collections.abc.Mapping[str, engines.Epoch]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How sizes are decided; see the options of ``[ssd_cache]``.
+
+    :ivar policy: its name
+    :ivar epoch: seconds
+    """
+
+    policy: str = _LATENCY
+    epoch: int = 120
+    changes: epochs.Rules = epochs.Rules()
+
+
+class Sizes:
+    """Decides sizes, and remembers why.
+
+    :ivar epochs: what was requested in the last epoch, by volume
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.epochs: _Epochs = {}
+        self._decisions: collections.deque[dict[str, typing.Any]] = \
+            collections.deque(maxlen=HISTORY)
+        # Without targets these two are the same.
+        self._policy = sizing.load(
+            _SLA if rules.policy == _LATENCY else rules.policy)
+        self._sizer: epochs.Sizer | None = None
+        self._latencies = latencies.Latencies()
+        self._capacity = 0
+
+    def shares(self, known: _Wanted, limits: _Limits, capacity: int
+               ) -> dict[str, int]:
+        """Return blocks for each volume, before its requests are known.
+
+        Volumes without a size get their part by weight. Others keep what
+        they have in proportion to each other; with the policy ``static``,
+        they are in proportion to weights, too.
+
+        :param limits: sizes of volumes that have one
+        :raises NoSpace: the least sizes do not fit
+        """
+        if not capacity:
+            raise exceptions.NoSpace(
+                'The device of the SSD cache failed; replace it, and start'
+                ' the cache with --format.')
+        cache = sizing.Cache(capacity)
+        volumes = [self._volume(name, wanted, None, capacity)
+                   for name, wanted in known.items()]
+        try:
+            sizing.check(volumes, cache)
+        except sizing.SizingError as error:
+            raise exceptions.NoSpace(f'SSD cache: {error}') from error
+        by_weight = [dataclasses.replace(
+            volume, weight=known[volume.name].weight) for volume in volumes]
+        found = sizing_rules.StaticPolicy().size(by_weight, cache).sizes
+        if self.rules.policy == _STATIC \
+                or not any(name in limits for name in known):
+            return found
+        return sizing_rules.StaticPolicy().size([
+            dataclasses.replace(volume, weight=max(1.0, limits[volume.name]))
+            if volume.name in limits else dataclasses.replace(
+                volume, min=found[volume.name], max=found[volume.name])
+            for volume in volumes], cache).sizes
+
+    def decide(self, known: _Wanted, limits: _Limits, found: _Epochs,
+               capacity: int) -> dict[str, int]:
+        """Return the sizes for the next epoch.
+
+        :param limits: sizes in the epoch that ended
+        :param found: what was requested in it
+        :raises SizingError: no sizes suit the volumes
+        """
+        self.epochs = found
+        if self._sizer is None or capacity != self._capacity:
+            self._sizer = epochs.Sizer(
+                self._policy, sizing.Cache(capacity), self.rules.changes)
+            self._capacity = capacity
+        measured = self._latencies.update(found)
+        volumes = []
+        for name, wanted in known.items():
+            volume = self._volume(name, wanted, found.get(name), capacity)
+            if name in measured:
+                volume = dataclasses.replace(
+                    volume, **measured[name]._asdict())
+            volumes.append(volume)
+        decision = self._sizer.decide(volumes, limits)
+        self._note(decision.changed, decision.explain + [
+            f'{name}: a hit takes {each.hit_us:.0f} us, a miss'
+            f' {each.miss_us:.0f} us' for name, each in measured.items()],
+            limits, decision.sizes)
+        return decision.sizes
+
+    def note_failure(self, error: exceptions.DiffCacheError) -> None:
+        """Remember why nothing could be decided."""
+        self._note(False, [f'sizes stay: {error}'], {}, {})
+
+    def _note(self, changed: bool, explain: list[str], before: _Limits,
+              sizes: _Limits) -> None:
+        self._decisions.append({
+            'time': timeutils.utcnow().isoformat(timespec='seconds'),
+            'policy': self.rules.policy, 'changed': changed,
+            'before': dict(before), 'sizes': dict(sizes),
+            'explain': list(explain)})
+
+    def decisions(self) -> list[dict[str, typing.Any]]:
+        """Return the last decisions, the latest first.
+
+        Each has ``time``, ``policy``, whether sizes ``changed``, ``before``
+        and ``sizes`` in blocks, and why in ``explain``.
+        """
+        return list(reversed(self._decisions))
+
+    def requested(self, name: str) -> dict[str, typing.Any] | None:
+        """Return what was requested of a volume in the last epoch, if known.
+
+        :returns: ``seconds``, ``references``, ``distinct`` (the working set,
+            in blocks), ``sampled``, mean latencies ``hit_us`` and ``miss_us``
+            of as many ``hit_reads`` and ``miss_reads``, and ``hits``: sizes
+            in blocks and their hits
+        """
+        epoch = self.epochs.get(name)
+        if epoch is None:
+            return None
+        curve = epoch.curve
+        return {
+            'seconds': epoch.seconds, 'references': curve.references,
+            'distinct': curve.distinct, 'sampled': epoch.sampled,
+            'hit_reads': epoch.hit.count, 'hit_us': epoch.hit.mean_us,
+            'miss_reads': epoch.miss.count, 'miss_us': epoch.miss.mean_us,
+            'hits': [list(step) for step in curve.thinned(STEPS)]}
+
+    def _volume(self, name: str, wanted: wishes.Wanted,
+                epoch: engines.Epoch | None, capacity: int) -> sizing.Volume:
+        weight = wanted.weight
+        if self.rules.policy == _PRIORITY and wanted.priority is not None:
+            weight = wanted.priority
+        return sizing.Volume(
+            name, _NO_CURVE if epoch is None else epoch.curve, weight,
+            wanted.min,
+            capacity if wanted.max is None else min(wanted.max, capacity),
+            wanted.target)

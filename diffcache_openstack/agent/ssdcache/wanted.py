@@ -1,0 +1,199 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""How volumes are to be cached: what their types say, and what was set."""
+
+import collections.abc
+import dataclasses
+import logging
+import pathlib
+import typing
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.ssdcache import server
+from diffcache_openstack.ssdcache.sizing import base as sizing
+
+LOG = logging.getLogger(__name__)
+
+# Modes in which volumes have what guests wrote: snapshots, backups and other
+# hosts see all of it.
+SAFE_MODES = ('write-through', 'write-around', 'pass-through')
+# Volumes whose settings are kept; the oldest are forgotten.
+_MOST_OVERRIDES = 1000
+_NUMBER = (int, float)
+_NONE = type(None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """How a volume is to be cached.
+
+    :ivar origin: path of its block device or file
+    :ivar mode: what the cache does with reads and writes
+    :ivar min: blocks that its partition has at least
+    :ivar max: blocks that its partition has at most; none for any number
+    :ivar weight: value of its hits, or its share
+    :ivar sequential: bytes in sequence after which requests are not cached;
+        none for the host's option
+    :ivar priority: with the policy ``priority``, the highest is first; none
+        for the weight
+    :ivar sla: what it is to reach, such as ``hit=0.9``
+    """
+
+    origin: str
+    mode: str
+    min: int = 0
+    max: int | None = None
+    weight: float = 1.0
+    sequential: int | None = None
+    priority: float | None = None
+    sla: str | None = None
+
+    @property
+    def target(self) -> sizing.Target | None:
+        """What it is to reach."""
+        return None if self.sla is None else sizing.parse_target(self.sla)
+
+
+@dataclasses.dataclass(frozen=True)
+class Overrides:
+    """Settings of a volume in place of what its type says; none: the type's.
+
+    :ivar limit: blocks that its partition has, whatever is requested
+    :ivar generation: changes at each change of them
+    """
+
+    limit: int | None = None
+    min: int | None = None
+    max: int | None = None
+    weight: float | None = None
+    priority: float | None = None
+    mode: str | None = None
+    sla: str | None = None
+    generation: int = 0
+
+    def apply(self, wanted: Wanted) -> Wanted:
+        """Return how a volume is to be cached with these settings."""
+        found = {name: value for name in (
+            'min', 'max', 'weight', 'priority', 'mode', 'sla')
+            if (value := getattr(self, name)) is not None}
+        if self.limit is not None:
+            found |= {'min': self.limit, 'max': self.limit}
+        return dataclasses.replace(wanted, **found)
+
+    def changed(self, fields: dict[str, typing.Any]) -> 'Overrides':
+        """Return others, with new values of some fields.
+
+        :raises InvalidInput: a field is unknown, or its value out of range
+        """
+        blocks, number, text = (int, _NONE), (*_NUMBER, _NONE), (str, _NONE)
+        _check(fields, {'limit': blocks, 'min': blocks, 'max': blocks,
+                        'weight': number, 'priority': number, 'mode': text,
+                        'sla': text})
+        if fields.get('mode') not in (None, *SAFE_MODES):
+            raise exceptions.InvalidInput(
+                f'The mode of a volume is one of {", ".join(SAFE_MODES)}.')
+        found = dataclasses.replace(self, **fields,
+                                    generation=self.generation + 1)
+        if found.min is not None and found.max is not None \
+                and found.min > found.max:
+            raise exceptions.InvalidInput(
+                f'min {found.min} is larger than max {found.max}.')
+        return found
+
+
+def parse(document: dict[str, typing.Any]) -> Wanted:
+    """Return how a volume is to be cached, from a request.
+
+    :raises InvalidInput: a field is missing, unknown, or of another type
+    """
+    _check(document, {
+        'origin': str, 'mode': str, 'min': int, 'max': (int, _NONE),
+        'weight': _NUMBER, 'sequential': (int, _NONE),
+        'priority': (*_NUMBER, _NONE), 'sla': (str, _NONE)})
+    if not document.get('origin') or document.get('mode') not in server.MODES:
+        raise exceptions.InvalidInput(
+            f'A volume in the SSD cache has an origin, and a mode of'
+            f' {", ".join(server.MODES)}.')
+    return Wanted(**document)
+
+
+def _check(document: dict[str, typing.Any], kinds: dict[str, typing.Any]
+           ) -> None:
+    """Refuse a document with other fields, or values out of range.
+
+    :raises InvalidInput: the message names the field
+    """
+    for key, value in document.items():
+        if key not in kinds or isinstance(value, bool) \
+                or not isinstance(value, kinds[key]):
+            raise exceptions.InvalidInput(
+                f'A volume in the SSD cache has no {key!r} that is'
+                f' {str(value)[:100]!r}.')
+        if isinstance(value, _NUMBER) and not 0 <= value <= server.MAX_BYTES:
+            raise exceptions.InvalidInput(f'{key} {value} is out of range.')
+    for key in ('weight', 'priority'):
+        if document.get(key) == 0:
+            raise exceptions.InvalidInput(f'{key} has to be above 0.')
+    if document.get('sla') is not None:
+        sizing.parse_target(document['sla'])
+
+
+class Store:
+    """Keeps what volumes want over restarts of the agent.
+
+    :param path: file of what types say; settings are in one beside it
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self._overrides_path = path.with_name(f'{path.stem}_overrides.json')
+
+    def wanted(self) -> dict[str, Wanted]:
+        """Return what the types of volumes say, as it was kept."""
+        return self._read(self._path, Wanted)
+
+    def keep_wanted(self, known: collections.abc.Mapping[str, Wanted]
+                    ) -> None:
+        """Keep what the types of volumes say."""
+        self._write(self._path, {name: each for name, each in known.items()
+                                 if each.origin})
+
+    def overrides(self, name: str) -> Overrides:
+        """Return the settings of a volume."""
+        found = self._read(self._overrides_path, Overrides)
+        return found.get(name, Overrides())
+
+    def keep_overrides(self, name: str, overrides: Overrides) -> None:
+        """Keep the settings of a volume, also while it is detached."""
+        found = self._read(self._overrides_path, Overrides)
+        found.pop(name, None)
+        found[name] = overrides
+        last = list(found.items())[-_MOST_OVERRIDES:]
+        self._write(self._overrides_path, dict(last))
+
+    @staticmethod
+    def _read(path: pathlib.Path, kind: type) -> dict[str, typing.Any]:
+        try:
+            document = files.read_json(path) or {}
+            return {name: kind(**fields)
+                    for name, fields in document.items()}
+        except (OSError, TypeError, AttributeError) as error:
+            LOG.warning('Could not read %s, volumes keep their sizes: %s',
+                        path, error)
+            return {}
+
+    @staticmethod
+    def _write(path: pathlib.Path,
+               found: collections.abc.Mapping[str, typing.Any]) -> None:
+        files.write_json(path, {name: dataclasses.asdict(each)
+                                for name, each in found.items()})

@@ -1,0 +1,136 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Sizes of partitions that follow what is read, with the real cache."""
+
+import json
+import random
+import subprocess
+
+from diffcache_openstack.agent.ssdcache import sizes
+from diffcache_openstack.agent.ssdcache import volumes
+from diffcache_openstack.agent.ssdcache import wanted
+from diffcache_openstack.ssdcache import control
+from diffcache_openstack.ssdcache.engines import nbdkit
+from diffcache_openstack.ssdcache import epochs
+from testing import nbd
+from tests.functional.ssdcache import test_serve
+
+BLOCK = test_serve.BLOCK
+CAPACITY = test_serve.CAPACITY
+# Reads of a volume in an epoch, and at the same time.
+READS, DEPTH = 3000, 30
+# Blocks that each volume reads at random, all as often.
+LOAD = {'a': 100, 'b': 300, 'c': 3500}
+
+
+class TestEpochs(test_serve.CacheTest):
+
+    def setUp(self):
+        super().setUp()
+        self.origins['c'] = self.directory / 'c.raw'
+        with open(self.origins['c'], 'wb') as origin:
+            origin.truncate(test_serve.SIZE)
+        self.random = random.Random(1)
+        self.trace = []
+        self.start('--format', volumes=())
+        # So that hits and misses which take about as long make no difference.
+        self.volumes = volumes.CachedVolumes(
+            nbdkit.NbdkitEngine(self.control, str(self.directory / 'nbd')),
+            volumes.Options((str(self.directory), )),
+            self.directory / 'ssd_cache.json',
+            sizes.Rules(changes=epochs.Rules(hysteresis=0.001)))
+        self.clients = {name: self.attach(name) for name in LOAD}
+
+    def attach(self, name):
+        found = self.volumes.attach(name, wanted.Wanted(
+            str(self.origins[name]), 'write-through'))
+        return self.enterContext(nbd.Client(
+            f'nbd+unix:///{found["export"]}?socket={found["socket"]}'))
+
+    def epoch(self, load):
+        """Read for an epoch, and have sizes decided; return them."""
+        for _batch in range(READS // DEPTH):
+            for name, blocks in load.items():
+                client = self.clients[name]
+                for _read in range(DEPTH):
+                    block = self.random.randrange(blocks)
+                    self.trace.append(f'{len(self.trace)},{name},r,'
+                                      f'{block * BLOCK},{BLOCK}\n')
+                    client.send(nbd.READ, block * BLOCK, BLOCK)
+                for _read in range(DEPTH):
+                    self.assertEqual(0, client.receive().error)
+        self.volumes.end_epoch()
+        return {name: each['limit']
+                for name, each in self.volumes.status()['volumes'].items()}
+
+    def best(self):
+        """Return the sizes that the trace of all reads suggests."""
+        path = self.directory / 'trace.csv'
+        path.write_text(''.join(self.trace))
+        line = self.command()[:-1] + [
+            'trace', 'partition', str(path), '--capacity', str(CAPACITY),
+            '--policy', 'latency', '-f', 'json']
+        return json.loads(subprocess.check_output(
+            line, timeout=test_serve.PATIENCE_S))['sizes']
+
+    def assert_near(self, expected, found):
+        for name, size in expected.items():
+            self.assertAlmostEqual(size, found[name], msg=str(found),
+                                   delta=0.03 * CAPACITY)
+
+    def test_sizes_are_those_of_the_trace_and_follow_a_shift(self):
+        for _epoch in range(3):
+            found = self.epoch(LOAD)
+        best = self.best()
+        self.assert_near({'a': 100, 'b': 300, 'c': 624}, best)
+        self.assert_near(best, found)
+        [last, *_others] = self.volumes.status()['decisions']
+        self.assertTrue(last['explain'])
+        self.trace.clear()
+        shifted = {'a': 3500, 'b': 300, 'c': 100}
+        for _epoch in range(3):
+            found = self.epoch(shifted)
+        best = self.best()
+        self.assert_near({'a': 624, 'b': 300, 'c': 100}, best)
+        self.assert_near(best, found)
+        hits = control.curve(self.control, 'c')['hits']
+        self.assertLessEqual(2800, dict(map(tuple, hits)).get(
+            100, hits[-1][1]))
+
+    def test_commands_show_curves(self):
+        words = ('--control', self.control)
+        done = subprocess.run(self.command('curve', *words, 'a'), text=True,
+                              capture_output=True)
+        self.assertEqual(1, done.returncode)
+        self.assertIn('ssdcache epoch', done.stderr)
+        for _read in range(2):
+            self.clients['a'].read(0, 3 * BLOCK)
+        subprocess.run(self.command('epoch', *words), check=True,
+                       capture_output=True)
+        found = json.loads(subprocess.check_output(
+            self.command('curve', *words, 'a', '-f', 'json')))
+        self.assertEqual(
+            (6, 3, [[3, 3]], 1, 1),
+            (found['references'], found['distinct'], found['hits'],
+             found['hit']['count'], found['miss']['count']))
+        text = subprocess.check_output(self.command('curve', *words, 'a'),
+                                       text=True)
+        self.assertIn('3 blocks            3 hits', text)
+
+    def test_an_epoch_without_requests(self):
+        self.epoch({'a': 100})
+        self.volumes.end_epoch()
+        found = control.curve(self.control, 'a')
+        self.assertEqual((0, 0, []), (found['references'], found['distinct'],
+                                      found['hits']))
+        [last, *_others] = self.volumes.status()['decisions']
+        self.assertFalse(last['changed'])
