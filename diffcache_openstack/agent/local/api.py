@@ -110,6 +110,14 @@ _ROUTES = routing.Map([
                  endpoint='attach_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>', methods=['DELETE'],
                  endpoint='detach_volume'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>', methods=['PATCH'],
+                 endpoint='change_volume'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/curve', methods=['GET'],
+                 endpoint='show_volume_curve'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/flush',
+                 methods=['POST'], endpoint='flush_volume'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/invalidate',
+                 methods=['POST'], endpoint='invalidate_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/resize',
                  methods=['POST'], endpoint='resize_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/mode', methods=['PUT'],
@@ -271,6 +279,32 @@ class LocalApi:
 
     def _detach_volume(self, _request, volume_id):
         self._volumes().detach(_volume(volume_id))
+        return wrappers.Response(status=204)
+
+    def _change_volume(self, request, volume_id):
+        fields = _read_json(request)
+        generation = fields.pop('generation', None)
+        if isinstance(generation, bool) or not isinstance(generation, int):
+            raise exceptions.InvalidInput(
+                'A change of a volume\'s settings has the generation of those'
+                ' that the caller knows.')
+        self._volumes().change(_volume(volume_id), generation, fields)
+        return _json(self._volumes().status()['volumes'][volume_id])
+
+    def _show_volume_curve(self, _request, volume_id):
+        found = self._volumes().curve(_volume(volume_id))
+        if found is None:
+            raise exceptions.NotFound(
+                f'No epoch of volume {volume_id} in the SSD cache of this host'
+                ' has ended.')
+        return _json(found)
+
+    def _flush_volume(self, _request, volume_id):
+        self._volumes().flush(_volume(volume_id))
+        return wrappers.Response(status=204)
+
+    def _invalidate_volume(self, _request, volume_id):
+        self._volumes().invalidate(_volume(volume_id))
         return wrappers.Response(status=204)
 
     def _resize_volume(self, _request, volume_id):

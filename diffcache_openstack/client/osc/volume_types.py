@@ -1,0 +1,163 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options of ``openstack volume type`` for the SSD cache of hosts.
+
+They become QoS specs of the type, which Nova's driver reads on the host.
+"""
+
+import argparse
+import math
+import typing
+
+from openstack import exceptions as sdk_exceptions
+from osc_lib import exceptions
+
+from diffcache_openstack.client.osc import commands
+from diffcache_openstack.client.osc import hooks
+from diffcache_openstack.common import units
+from diffcache_openstack.ssdcache.sizing import base as sizing
+
+KEY = 'diffcache:ssd_cache'
+MODES = ('write-through', 'write-around', 'off')
+# Consumers whose specs reach hosts.
+_REACHES_HOSTS = ('front-end', 'both')
+
+
+def _size(text: str) -> str:
+    try:
+        units.parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _above_zero(text: str) -> str:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found > 0):
+        raise argparse.ArgumentTypeError(f'{text!r} is not a number above 0')
+    return text
+
+
+def _target(text: str) -> str:
+    try:
+        sizing.parse_target(text)
+    except sizing.SizingError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+class _VolumeType(hooks.Hook):
+    """Adds the options to a command about a volume type."""
+
+    def get_parser(self, parser: argparse.ArgumentParser
+                   ) -> argparse.ArgumentParser:
+        """Add the options."""
+        parser.add_argument(
+            '--ssd-cache', choices=MODES,
+            help='Cache volumes of this type on the SSD of their server\'s'
+                 ' host, in this mode, or not (off)')
+        parser.add_argument(
+            '--ssd-cache-min', metavar='<size>', type=_size,
+            help='Cache at least so much of each volume, such as 2GiB')
+        parser.add_argument(
+            '--ssd-cache-max', metavar='<size>', type=_size,
+            help='Cache at most so much of each volume')
+        parser.add_argument(
+            '--ssd-cache-weight', metavar='<number>', type=_above_zero,
+            help='What a hit of these volumes is worth beside those of others')
+        parser.add_argument(
+            '--ssd-cache-priority', metavar='<number>', type=_above_zero,
+            help='On hosts with the policy "priority", cache the volumes with'
+                 ' the highest number first')
+        parser.add_argument(
+            '--ssd-cache-sla', metavar='<target>', type=_target,
+            help='What each volume is to reach: hit=0.9, the part of its'
+                 ' references that hit, or latency=2ms, their mean')
+        return parser
+
+    def after(self, parsed_args: argparse.Namespace, return_code: int
+              ) -> int:
+        """Write the options to QoS specs of the type.
+
+        :raises CommandError: they cannot be written, or reach no host
+        """
+        wanted = _specs(parsed_args)
+        if return_code or not wanted:
+            return return_code
+        volume = self.cmd.app.client_manager.volume
+        with commands.errors_in_words():
+            found = volume.find_type(self._name(parsed_args),
+                                     ignore_missing=False)
+            _write(volume, found, wanted)
+        return return_code
+
+    def _name(self, parsed_args: argparse.Namespace) -> str:
+        raise NotImplementedError
+
+
+class VolumeTypeCreate(_VolumeType):
+    """``openstack volume type create --ssd-cache MODE ...``."""
+
+    def _name(self, parsed_args: argparse.Namespace) -> str:
+        return parsed_args.name
+
+
+class VolumeTypeSet(_VolumeType):
+    """``openstack volume type set --ssd-cache MODE ...``."""
+
+    def _name(self, parsed_args: argparse.Namespace) -> str:
+        # The command may have given it another name.
+        return parsed_args.name or parsed_args.volume_type
+
+
+def _specs(parsed_args: argparse.Namespace) -> dict[str, str]:
+    """Return the QoS specs that the options are."""
+    options = {'': 'ssd_cache', ':min': 'ssd_cache_min',
+               ':max': 'ssd_cache_max', ':weight': 'ssd_cache_weight',
+               ':priority': 'ssd_cache_priority', ':sla': 'ssd_cache_sla'}
+    return {f'{KEY}{key}': value for key, option in options.items()
+            if (value := getattr(parsed_args, option)) is not None}
+
+
+def _write(volume: typing.Any, found: typing.Any, wanted: dict[str, str]
+           ) -> None:
+    """Change the QoS specs of a type, or create some.
+
+    :raises CommandError: the type has specs that reach no host
+    """
+    specs = _specs_of(volume, found.id)
+    if specs is None:
+        specs = volume.create_qos_spec(
+            name=f'ssd-cache-{found.name}', consumer='front-end', **wanted)
+        volume.associate_qos_spec(specs.id, found.id)
+        return
+    if specs.consumer not in _REACHES_HOSTS:
+        raise exceptions.CommandError(
+            f'Volume type {found.name} has the QoS specs {specs.name} with the'
+            f' consumer {specs.consumer}, which reach no host. Change it'
+            f' (openstack volume qos set), or associate others.')
+    volume.update_qos_spec(specs.id, **wanted)
+
+
+def _specs_of(volume: typing.Any, type_id: str) -> typing.Any:
+    """Return the QoS specs of a type; None if it has none."""
+    for specs in volume.qos_specs():
+        try:
+            associated = list(volume.qos_spec_associations(specs.id))
+        except sdk_exceptions.NotFoundException:
+            continue  # They were deleted meanwhile.
+        if any(each.id == type_id for each in associated):
+            return specs
+    return None

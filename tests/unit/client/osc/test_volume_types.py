@@ -1,0 +1,150 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The options of volume types for the SSD cache."""
+
+import argparse
+import types
+
+from openstack import exceptions as sdk_exceptions
+from openstackclient.volume.v3 import volume_type
+from osc_lib import exceptions
+
+from diffcache_openstack.client.osc import volume_types
+from tests import base
+
+
+class Cinder:
+    """Volume types and QoS specs, as the SDK shows them."""
+
+    def __init__(self):
+        self.specs = {}
+        self.associations = {}
+
+    def find_type(self, name, ignore_missing=True):
+        assert not ignore_missing
+        if name != 'database':
+            raise sdk_exceptions.NotFoundException(f'No Type for {name}')
+        return types.SimpleNamespace(id='t1', name=name)
+
+    def qos_specs(self):
+        return iter(list(self.specs.values()))
+
+    def qos_spec_associations(self, specs):
+        if specs not in self.associations:
+            raise sdk_exceptions.NotFoundException('gone')
+        return iter([types.SimpleNamespace(id=each)
+                     for each in self.associations[specs]])
+
+    def create_qos_spec(self, name, consumer, **specs):
+        found = types.SimpleNamespace(id=f'q-{name}', name=name,
+                                      consumer=consumer, specs=specs)
+        self.specs[found.id] = found
+        self.associations[found.id] = []
+        return found
+
+    def associate_qos_spec(self, specs, volume_type):
+        self.associations[specs].append(volume_type)
+
+    def update_qos_spec(self, specs, **values):
+        self.specs[specs].specs.update(values)
+
+
+class TestVolumeTypes(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.cinder = Cinder()
+        self.app = types.SimpleNamespace(
+            client_manager=types.SimpleNamespace(volume=self.cinder))
+
+    def run_hook(self, kind, command, *words, code=0):
+        hook = kind(types.SimpleNamespace(app=self.app))
+        command = command(self.app, None, cmd_name=None)
+        # As the client does: both have to agree on names of options.
+        parser = hook.get_parser(command.get_parser('volume type'))
+        return hook.after(hook.before(parser.parse_args(list(words))), code)
+
+    def create(self, *words, code=0):
+        return self.run_hook(volume_types.VolumeTypeCreate,
+                             volume_type.CreateVolumeType, *words, code=code)
+
+    def set(self, *words):
+        return self.run_hook(volume_types.VolumeTypeSet,
+                             volume_type.SetVolumeType, *words)
+
+    def test_specs_are_created_and_changed(self):
+        self.assertEqual(0, self.create(
+            'database', '--ssd-cache', 'write-through', '--ssd-cache-min',
+            '2GiB', '--ssd-cache-sla', 'hit=0.9'))
+        [specs] = self.cinder.specs.values()
+        self.assertEqual(('ssd-cache-database', 'front-end', ['t1']), (
+            specs.name, specs.consumer, self.cinder.associations[specs.id]))
+        self.assertEqual({
+            'diffcache:ssd_cache': 'write-through',
+            'diffcache:ssd_cache:min': '2GiB',
+            'diffcache:ssd_cache:sla': 'hit=0.9'}, specs.specs)
+        self.set('database', '--ssd-cache-max', '9GiB', '--ssd-cache-weight',
+                 '2', '--ssd-cache-priority', '3')
+        self.assertEqual(('9GiB', '2', '3', '2GiB'), tuple(
+            specs.specs[f'diffcache:ssd_cache:{key}']
+            for key in ('max', 'weight', 'priority', 'min')))
+        self.set('database', '--ssd-cache', 'off')
+        self.assertEqual('off', specs.specs['diffcache:ssd_cache'])
+        self.assertEqual(1, len(self.cinder.specs))
+
+    def test_specs_of_others_stay(self):
+        other = self.cinder.create_qos_spec('other', 'front-end')
+        self.cinder.associate_qos_spec(other.id, 't2')
+        gone = self.cinder.create_qos_spec('gone', 'front-end')
+        del self.cinder.associations[gone.id]
+        self.set('database', '--ssd-cache', 'write-around')
+        self.assertEqual({}, other.specs)
+        self.assertEqual(3, len(self.cinder.specs))
+
+    def test_a_type_that_is_renamed(self):
+        self.set('old', '--name', 'database', '--ssd-cache', 'off')
+        self.assertEqual(1, len(self.cinder.specs))
+
+    def test_specs_that_reach_no_host(self):
+        specs = self.cinder.create_qos_spec('slow', 'back-end')
+        self.cinder.associate_qos_spec(specs.id, 't1')
+        error = self.assertRaises(exceptions.CommandError, self.set,
+                                  'database', '--ssd-cache', 'off')
+        self.assertIn('back-end', str(error))
+        self.assertEqual({}, specs.specs)
+
+    def test_nothing_is_written_without_options_or_after_a_failure(self):
+        self.assertEqual(0, self.create('database'))
+        self.assertEqual(1, self.create('database', '--ssd-cache', 'off',
+                                        code=1))
+        self.assertEqual({}, self.cinder.specs)
+
+    def test_values_that_cannot_be_used(self):
+        for words in (('--ssd-cache', 'write-back'),
+                      ('--ssd-cache-min', 'much'),
+                      ('--ssd-cache-weight', '0'),
+                      ('--ssd-cache-priority', 'nan'),
+                      ('--ssd-cache-weight', 'x'),
+                      ('--ssd-cache-sla', 'fast')):
+            self.assertRaises(SystemExit, self.set, 'database', *words)
+
+    def test_a_type_that_is_missing(self):
+        self.assertRaises(exceptions.CommandError, self.set, 'none',
+                          '--ssd-cache', 'off')
+
+    def test_options_are_understood_on_the_host(self):
+        parser = argparse.ArgumentParser()
+        hook = volume_types.VolumeTypeSet(None)
+        hook.get_parser(parser)
+        found = parser.parse_args(['--ssd-cache-sla', 'latency=2ms'])
+        self.assertEqual({'diffcache:ssd_cache:sla': 'latency=2ms'},
+                         volume_types._specs(found))
