@@ -12,7 +12,6 @@
 """``diffcache ssdcache``: volumes behind a cache on an SSD, over NBD."""
 
 import argparse
-import os
 import typing
 
 from cliff import columns
@@ -112,7 +111,8 @@ class Serve(quick.Quick, command.Command):
             '--volume', action='append', type=_volume, default=[],
             metavar='NAME=ORIGIN[,mode=MODE][,limit=BLOCKS]'
                     '[,sequential=BYTES]',
-            help='Volume, and the file or block device that it is. The mode is'
+            help='Volume, and what it is: see "diffcache ssdcache attach". The'
+                 ' mode is'
                  ' write-through (default), write-back, write-around or'
                  ' pass-through; the limit is the most blocks that it has in'
                  ' the cache (default: an equal part of what the limits of'
@@ -266,7 +266,11 @@ class Attach(_VolumeControl):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('origin', metavar='ORIGIN',
-                            help='File or block device that the volume is.')
+                            help='What the volume is: path of a file or'
+                                 ' block device, nbd://HOST[:PORT]/EXPORT,'
+                                 ' nbd+unix:///EXPORT?socket=PATH, or json:'
+                                 ' and the options of a block device of'
+                                 ' QEMU, which qemu-storage-daemon opens.')
         parser.add_argument('--limit', metavar='BLOCKS', type=_number,
                             required=True,
                             help='The most blocks that the volume has in the'
@@ -286,7 +290,7 @@ class Attach(_VolumeControl):
                     ) -> tuple[list[str], list[typing.Any]]:
         args = parsed_args
         return self._run(args, volume=args.name,
-                         origin=os.path.abspath(args.origin), mode=args.mode,
+                         origin=server.absolute(args.origin), mode=args.mode,
                          limit=args.limit, sequential=args.sequential_cutoff)
 
 

@@ -67,9 +67,10 @@ on another disk than the device, and to survive a restart of the host.
         'origins',
         default=['/dev'],
         help='''
-Directories that block devices and files of volumes have to be in. The agent
-attaches no others, whoever asks for it. Storage that is mounted, such as NFS,
-needs Nova's directory for mounts besides.
+Directories that block devices and files of volumes have to be in, and pools of
+Ceph, such as ``rbd:volumes``, whose images may be cached. The agent attaches
+no others. Storage that is mounted, such as NFS, needs Nova's
+directory for mounts besides.
 '''),
     cfg.Opt(
         'sequential_cutoff',

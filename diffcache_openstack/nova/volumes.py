@@ -13,7 +13,7 @@
 
 The QoS specs of a volume's type say whether. The cache is between QEMU and
 the block device that Nova connected, so that it works with any storage that
-gives one.
+gives one, and with images of Ceph RBD.
 """
 
 import collections.abc
@@ -28,6 +28,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
 from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import volume_specs as qos
+from diffcache_openstack.ssdcache import origins
 from nova import exception as nova_exception
 from nova.virt import block_device as driver_block_device
 from nova.virt.libvirt import config as vconfig
@@ -89,6 +90,10 @@ class CachedDisk(vconfig.LibvirtConfigGuestDisk):
         self.source_path = None
         self.source_name = export['export']
         self.unix_socket = export['socket']
+        # Of an image of RBD: the cache reads it, not QEMU.
+        self.source_hosts, self.source_ports = [], []
+        self.auth_username = self.auth_secret_uuid = None
+        self.auth_secret_type = None
         # Of files and block devices only.
         self.driver_io = None
         self._delay = str(export['reconnect_delay'])
@@ -201,14 +206,15 @@ class CachedVolumeDriver:
         self._driver.connect_volume(connection_info, instance)
         data = connection_info['data']
         data.pop(KEY, None)
-        if not data.get('device_path'):
+        origin = _origin(connection_info)
+        if not origin:
             self._cache.passed(connection_info, 'no block device')
             return
         mode = self._cache.mode(self._wanted)
         try:
             export = self._cache.client.attach_volume(
                 _volume_id(connection_info), {
-                    'origin': data['device_path'], 'mode': mode,
+                    'origin': origin, 'mode': mode,
                     'min': self._wanted.min, 'max': self._wanted.max,
                     'weight': self._wanted.weight,
                     'priority': self._wanted.priority,
@@ -296,6 +302,16 @@ def _unsuitable(connection: Connection) -> str | None:
     if data.get('access_mode') == 'ro':
         return 'read-only'
     return None
+
+
+def _origin(connection: Connection) -> str | None:
+    """Return what the cache reads of a volume that is connected."""
+    data = connection['data']
+    if connection.get('driver_volume_type') != 'rbd':
+        return data.get('device_path')
+    user = data.get('auth_username') if data.get('auth_enabled') else None
+    return origins.rbd(data['name'], user, zip(data.get('hosts') or (),
+                                               data.get('ports') or ()))
 
 
 def _volume_id(connection: Connection) -> str:

@@ -31,6 +31,8 @@ MAX_BLOCKS = (1 << 32) - 1
 # Of each volume: some 0.5 MB of memory.
 SAMPLES = 8192
 MAX_BYTES = (1 << 63) - 1
+# Origins that are not files begin with one of these.
+ADDRESSES = ('nbd://', 'nbd+unix://', 'json:')
 # What an address of a unix socket has room for.
 MAX_SOCKET_PATH = 107
 
@@ -47,7 +49,8 @@ class DeviceBusy(exceptions.Busy):
 class Volume:
     """A volume to serve.
 
-    :ivar origin: path of a file or a block device
+    :ivar origin: path of a file or a block device, address of an export of
+        NBD, or ``json:`` and QEMU's options of a block device
     :ivar mode: one of :data:`MODES`
     :ivar limit: the most blocks that it has; none for an equal part of what
         the limits of others leave
@@ -150,6 +153,13 @@ def parse_volume(text: str) -> Volume:
     return Volume(name, rest, mode, **numbers)
 
 
+def absolute(origin: str) -> str:
+    """Return the name of an origin as any process may use it."""
+    if origin.startswith(ADDRESSES):
+        return origin
+    return os.path.abspath(origin)
+
+
 def limits(volumes: collections.abc.Sequence[Volume], capacity: int
            ) -> list[int]:
     """Return the limit of each volume.
@@ -215,7 +225,7 @@ def command(server: Server, ready_fd: int) -> list[str]:
     for volume, limit in zip(server.volumes,
                              limits(server.volumes, server.capacity)):
         line.append('volume=' + json.dumps({
-            'name': volume.name, 'origin': os.path.abspath(volume.origin),
+            'name': volume.name, 'origin': absolute(volume.origin),
             'mode': volume.mode, 'limit': limit,
             'sequential': server.sequential if volume.sequential is None
             else volume.sequential}))

@@ -14,7 +14,6 @@
 import collections.abc
 import dataclasses
 import logging
-import os
 import pathlib
 import threading
 import typing
@@ -23,6 +22,7 @@ from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
 from diffcache_openstack.agent.ssdcache import wanted as wishes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import origins
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +33,8 @@ _States = collections.abc.Mapping[str, engines.State]
 class Options:
     """The host's options.
 
-    :ivar origins: directories that volumes' origins have to be in
+    :ivar origins: directories that volumes' origins have to be in, and pools
+        of Ceph as ``rbd:POOL``
     :ivar sequential: of volumes that do not have a number of their own
     :ivar reconnect_delay: seconds for which guests wait for the cache
     """
@@ -240,9 +241,7 @@ class CachedVolumes:
             LOG.info('Sizes of volumes in the SSD cache are %s', sizes)
 
     def _check_origin(self, origin: str) -> None:
-        if os.path.normpath(origin) == origin and any(
-                origin.startswith(directory.rstrip('/') + '/')
-                for directory in self._options.origins):
+        if origins.is_allowed(origin, self._options.origins):
             return
         raise exceptions.InvalidInput(
             f'{origin!r} is in none of {", ".join(self._options.origins)};'

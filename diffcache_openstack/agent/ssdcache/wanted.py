@@ -37,7 +37,7 @@ _NONE = type(None)
 class Wanted:
     """How a volume is to be cached.
 
-    :ivar origin: path of its block device or file
+    :ivar origin: path of its block device or file, or an image of Ceph
     :ivar mode: what the cache does with reads and writes
     :ivar min: blocks that its partition has at least
     :ivar max: blocks that its partition has at most; none for any number

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use diffcache_ssdcache::cache::origin::{self, Origin};
+use diffcache_ssdcache::cache::origin::{self, Named, Origins};
 use diffcache_ssdcache::cache::{Attachment, Cache, CacheError, DirtyMax, Mode, Options};
 use diffcache_ssdcache::device::format::{FormatError, Kept, VolumeRecord};
 use diffcache_ssdcache::device::unsaved::Notes;
@@ -83,7 +84,7 @@ pub enum ConfigError {
 pub struct VolumeConfig {
     /// Its name.
     pub name: String,
-    /// Path of its origin.
+    /// Name of its origin.
     pub origin: String,
     /// Name of its mode.
     pub mode: String,
@@ -98,21 +99,21 @@ impl VolumeConfig {
     ///
     /// # Errors
     /// It cannot be opened, or the mode is not known.
-    fn attachment(self) -> Result<Attachment, ConfigError> {
+    fn attachment(self, origins: &Origins) -> Result<Attachment, ConfigError> {
         let mode = Mode::named(&self.mode).ok_or_else(|| ConfigError::Parameter {
             key: "mode".into(),
             value: self.mode.clone(),
             reason: "no such mode".into(),
         })?;
-        let path = Path::new(&self.origin);
-        let origin = Origin::open(path).map_err(|source| ConfigError::File {
-            path: path.to_owned(),
+        let origin = origins.open(&self.origin);
+        let origin = origin.map_err(|source| ConfigError::File {
+            path: PathBuf::from(&self.origin),
             source,
         })?;
         Ok(Attachment {
             name: self.name,
-            origin_id: origin.id(),
-            origin: Box::new(origin),
+            origin_id: origin.id,
+            origin: origin.disk,
             mode,
             limit: self.limit,
             sequential: self.sequential,
@@ -125,17 +126,17 @@ impl VolumeConfig {
     ///
     /// # Errors
     /// As [`attachment`](Self::attachment).
-    pub fn lasting(self) -> Result<Attachment, ConfigError> {
-        let path = self.origin.clone();
+    pub fn lasting(self, origins: &Origins) -> Result<Attachment, ConfigError> {
+        let name = self.origin.clone();
         Ok(Attachment {
-            kept: Some(path),
-            ..self.attachment()?
+            kept: Some(name),
+            ..self.attachment(origins)?
         })
     }
 }
 
 /// All parameters.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Config {
     device: Option<PathBuf>,
     capacity: Option<u32>,
@@ -150,6 +151,7 @@ pub struct Config {
     /// Blocks of a volume that are followed for its curve.
     samples: usize,
     volumes: Vec<VolumeConfig>,
+    origins: Option<Arc<Origins>>,
     /// The socket for commands.
     pub control: Option<PathBuf>,
     /// The socket of nbdkit, as clients name it.
@@ -218,13 +220,16 @@ impl Config {
     pub fn open(&mut self) -> Result<Cache, ConfigError> {
         let (device, former) = self.open_device()?;
         let volumes = std::mem::take(&mut self.volumes);
-        let attachments: Result<Vec<_>, _> =
-            volumes.into_iter().map(VolumeConfig::attachment).collect();
+        let origins = self.origins()?;
+        let attachments: Result<Vec<_>, _> = volumes
+            .into_iter()
+            .map(|volume| volume.attachment(&origins))
+            .collect();
         let mut attachments = attachments?;
         let named: HashSet<String> = attachments.iter().map(|a| a.name.clone()).collect();
         for record in lasting(&device)? {
             if !named.contains(&record.0.name) {
-                attachments.push(reattach(record)?);
+                attachments.push(reattach(record, &origins)?);
             }
         }
         let options = Options {
@@ -242,6 +247,18 @@ impl Config {
         }
         let cache = Cache::open(device, options, attachments)?.noting_unsaved(notes)?;
         Ok(cache.noting_failure(Box::new(move |error| failure::note(&note, error))))
+    }
+
+    /// What opens origins, always the same.
+    ///
+    /// # Errors
+    /// The parameter `state` is missing.
+    pub fn origins(&mut self) -> Result<Arc<Origins>, ConfigError> {
+        let directory = self.state()?.to_owned();
+        let origins = self
+            .origins
+            .get_or_insert_with(|| Arc::new(Origins::new(directory)));
+        Ok(origins.clone())
     }
 
     fn state(&self) -> Result<&Path, ConfigError> {
@@ -367,21 +384,27 @@ fn lasting(device: &Device) -> Result<Vec<(VolumeRecord, Kept)>, ConfigError> {
 }
 
 /// Attaches a volume that was attached before. Its export is served even if its origin is missing.
-fn reattach((record, kept): (VolumeRecord, Kept)) -> Result<Attachment, ConfigError> {
-    let path = Path::new(&kept.origin);
-    let origin = Origin::open(path).unwrap_or_else(|error| {
+fn reattach(
+    (record, kept): (VolumeRecord, Kept),
+    origins: &Origins,
+) -> Result<Attachment, ConfigError> {
+    let name = &kept.origin;
+    let origin: io::Result<Named> = origins.open(name).or_else(|error| {
         eprintln!(
-            "diffcache-ssdcache: volume {}: could not open its origin {}, will retry at each \
+            "diffcache-ssdcache: volume {}: could not open its origin {name}, will retry at each \
              request: {error}",
             record.name,
-            path.display()
         );
-        Origin::missing(path, record.origin, record.size)
+        origins.missing(name, record.origin, record.size)
     });
+    let origin = origin.map_err(|source| ConfigError::File {
+        path: name.into(),
+        source,
+    })?;
     Ok(Attachment {
         name: record.name,
-        origin_id: origin.id(),
-        origin: Box::new(origin),
+        origin_id: origin.id,
+        origin: origin.disk,
         mode: Mode::numbered(kept.mode),
         limit: kept.limit,
         sequential: kept.sequential,

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use diffcache_ssdcache::cache::origin::Origins;
 use diffcache_ssdcache::cache::{Cache, CacheError, Mode, Volume};
 use serde::Deserialize;
 use serde_json::{json, Value};
@@ -102,7 +103,7 @@ pub fn remove_socket(path: &Path) -> io::Result<()> {
 }
 
 /// Serves commands until the process ends.
-pub fn serve(listener: &UnixListener, cache: &Arc<Cache>) {
+pub fn serve(listener: &UnixListener, cache: &Arc<Cache>, origins: &Arc<Origins>) {
     let clients = Arc::new(());
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -117,9 +118,9 @@ pub fn serve(listener: &UnixListener, cache: &Arc<Cache>) {
             );
             continue;
         }
-        let (cache, client) = (cache.clone(), clients.clone());
+        let (cache, client, origins) = (cache.clone(), clients.clone(), origins.clone());
         std::thread::spawn(move || {
-            if let Ok(value) = receive(&stream, &cache) {
+            if let Ok(value) = receive(&stream, &cache, &origins) {
                 answer(&stream, &value);
             }
             drop(client);
@@ -127,12 +128,14 @@ pub fn serve(listener: &UnixListener, cache: &Arc<Cache>) {
     }
 }
 
-fn receive(stream: &UnixStream, cache: &Cache) -> io::Result<Value> {
+fn receive(stream: &UnixStream, cache: &Cache, origins: &Origins) -> io::Result<Value> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     let mut line = Vec::new();
     BufReader::new(stream.take(MAX_COMMAND)).read_until(b'\n', &mut line)?;
     Ok(match serde_json::from_slice(&line) {
-        Ok(command) => run(cache, command).unwrap_or_else(|failed| error(&failed.to_string())),
+        Ok(command) => {
+            run(cache, origins, command).unwrap_or_else(|failed| error(&failed.to_string()))
+        }
         Err(refused) => error(&format!("not a command: {refused}")),
     })
 }
@@ -160,7 +163,7 @@ fn wait_for_clients(volume: Arc<Volume>) {
     }
 }
 
-fn run(cache: &Cache, command: Command) -> Result<Value, Refused> {
+fn run(cache: &Cache, origins: &Origins, command: Command) -> Result<Value, Refused> {
     match command {
         Command::Status {} => {}
         Command::Attach {
@@ -177,7 +180,7 @@ fn run(cache: &Cache, command: Command) -> Result<Value, Refused> {
                 limit,
                 sequential,
             };
-            cache.attach(volume.lasting()?)?;
+            cache.attach(volume.lasting(origins)?)?;
         }
         Command::Epoch {} => cache.end_epoch(),
         Command::Curve { volume } => {

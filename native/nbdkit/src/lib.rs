@@ -76,6 +76,7 @@ impl Server for Connection {
     }
 
     fn get_ready() -> Result<()> {
+        stop::block().map_err(refused)?;
         let mut config = lock(&CONFIG);
         let config = config.get_or_insert_with(Config::default);
         let cache = config.open().map_err(refused)?;
@@ -93,13 +94,15 @@ impl Server for Connection {
         // nbdkit has itself ended with its parent, which is whoever started the cache.
         rustix::process::set_parent_process_death_signal(None).map_err(refused)?;
         let cache = CACHE.get().ok_or_else(|| refused("not opened"))?;
-        let sockets = lock(&CONFIG)
-            .as_ref()
-            .map_or_else(Vec::new, Config::sockets);
+        let (sockets, origins) = {
+            let mut config = lock(&CONFIG);
+            let config = config.get_or_insert_with(Config::default);
+            (config.sockets(), config.origins().map_err(refused)?)
+        };
         stop::watch(cache, sockets).map_err(refused)?;
         if let Some(listener) = lock(&LISTENER).take() {
             let cache = cache.clone();
-            std::thread::spawn(move || control::serve(&listener, &cache));
+            std::thread::spawn(move || control::serve(&listener, &cache, &origins));
         }
         let settled = cache.clone();
         std::thread::spawn(move || loop {

@@ -24,16 +24,29 @@ pub fn begin() -> RwLockReadGuard<'static, ()> {
     GATE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn signals() -> SigSet {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    signals
+}
+
+/// Keeps the signals that [`watch`] waits for from this thread, and from threads that it starts. To
+/// be called before there are others.
+///
+/// # Errors
+/// The system refused.
+pub fn block() -> io::Result<()> {
+    Ok(signals().thread_block()?)
+}
+
 /// Ends the process with code 0 on SIGTERM and SIGINT, or with 1 if not all could be flushed, and
-/// removes its sockets. To be called before there are other threads, which inherit that they are not interrupted.
+/// removes its sockets.
 ///
 /// # Errors
 /// The system refused.
 pub fn watch(cache: &Arc<Cache>, sockets: Vec<PathBuf>) -> io::Result<()> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTERM);
-    signals.add(Signal::SIGINT);
-    signals.thread_block()?;
+    let signals = signals();
     let cache = cache.clone();
     let wait = move || {
         while signals.wait().is_err() {}

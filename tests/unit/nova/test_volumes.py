@@ -21,6 +21,7 @@ from nova.virt.libvirt import config as vconfig
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import tally
 from diffcache_openstack.nova import volumes
+from diffcache_openstack.ssdcache import origins
 
 VOLUME = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
 INSTANCE = types.SimpleNamespace(uuid='i')
@@ -57,6 +58,26 @@ class Driver:
         disk.target_dev, disk.target_bus = 'vdb', 'virtio'
         disk.serial = VOLUME
         disk.disk_read_iops_sec = 7
+        return disk
+
+
+class RbdDriver(Driver):
+    """As Nova's, which connects nothing and has QEMU open the image."""
+
+    def connect_volume(self, connection, instance):
+        self.asked.append('connect')
+
+    def get_config(self, connection, disk_info):
+        data = connection['data']
+        disk = vconfig.LibvirtConfigGuestDisk()
+        disk.source_type, disk.source_protocol = 'network', 'rbd'
+        disk.source_device = disk_info['type']
+        disk.driver_name, disk.driver_format = 'qemu', 'raw'
+        disk.source_name = data['name']
+        disk.source_hosts, disk.source_ports = data['hosts'], data['ports']
+        disk.auth_username = data['auth_username']
+        disk.auth_secret_type, disk.auth_secret_uuid = 'ceph', VOLUME
+        disk.target_dev, disk.target_bus = 'vdb', 'virtio'
         return disk
 
 
@@ -167,6 +188,34 @@ class TestConnect(VolumesTest):
         other = vconfig.LibvirtConfigGuestDisk()
         other.parse_str('<disk type="file"><source file="/x"/></disk>')
         self.assertEqual('/x', other.source_path)
+
+    def test_an_image_of_rbd(self):
+        connection = self.connection(driver_volume_type='rbd', data={
+            'name': 'volumes/volume-1', 'hosts': ['10.0.0.1', '[fd00::1]'],
+            'ports': ['6789', '6789'], 'auth_enabled': True,
+            'auth_username': 'cinder', 'secret_uuid': VOLUME})
+        driver = self.cache.around(RbdDriver(), connection)
+        driver.connect_volume(connection, INSTANCE)
+        [_name, wanted] = self.client.attach_volume.call_args.args
+        self.assertEqual(
+            origins.rbd('volumes/volume-1', 'cinder', [
+                ('10.0.0.1', '6789'), ('fd00::1', '6789')]),
+            wanted['origin'])
+        document = etree.fromstring(
+            driver.get_config(connection, {'type': 'disk'}).to_xml())
+        self.assertIsNone(document.find('auth'))
+        [host] = document.findall('source/host')
+        self.assertEqual('/run/nbd', host.get('socket'))
+
+    def test_an_image_of_rbd_without_authentication(self):
+        connection = self.connection(driver_volume_type='rbd', data={
+            'name': 'volumes/volume-1', 'hosts': [], 'ports': [],
+            'auth_enabled': False, 'auth_username': 'cinder'})
+        self.cache.around(RbdDriver(), connection).connect_volume(
+            connection, INSTANCE)
+        [_name, wanted] = self.client.attach_volume.call_args.args
+        self.assertEqual(origins.rbd('volumes/volume-1', None, []),
+                         wanted['origin'])
 
     def test_a_guest_with_scsi_commands_has_the_device(self):
         connection = self.connection()

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
+use super::origin::Origins;
 use super::state::State;
 use super::volume::{Mode, Volume};
 use super::{Cache, CacheError, Options};
@@ -156,7 +157,7 @@ pub(super) fn check_name(attachment: &Attachment) -> Result<(), CacheError> {
     if !(1..=MAX_NAME).contains(&name.len()) {
         return Err(CacheError::Name(name.clone()));
     }
-    let fits = |path: &String| path.starts_with('/') && path.len() <= MAX_ORIGIN;
+    let fits = |path: &String| Origins::is_name(path) && path.len() <= MAX_ORIGIN;
     match kept {
         Some(path) if !fits(path) => Err(CacheError::Path(name.clone())),
         _ => Ok(()),

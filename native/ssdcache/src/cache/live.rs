@@ -145,10 +145,11 @@ impl Cache {
         if volume.ending.load(Ordering::Acquire) {
             return Err(CacheError::Detaching(volume.name().to_owned()));
         }
-        let (before, now) = (
-            volume.size(),
-            size_of_origin(volume.name(), volume.origin.as_ref())?,
-        );
+        let before = volume.size();
+        let now = volume
+            .origin
+            .size_now()
+            .map_err(|source| origin_error(volume, source))?;
         if now < before {
             return Err(CacheError::Smaller {
                 name: volume.name().to_owned(),

@@ -1,12 +1,22 @@
-//! Origins by their path: files and block devices.
+//! Origins by their names: files and block devices by their path, and what others serve.
 
+pub mod daemon;
+pub mod direct;
+pub mod nbd;
+
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::UNIX_EPOCH;
 
+use rustix::fs::ioctl_blksszget;
+
+use self::daemon::Daemon;
+use self::direct::Direct;
+use self::nbd::{Address, NbdOrigin};
 use super::attach::origin_id;
 use crate::device::disk::Disk;
 
@@ -35,13 +45,107 @@ pub fn open(path: &Path) -> io::Result<(File, (u64, u64, u64))> {
     Ok((file, (metadata.dev(), metadata.ino(), born)))
 }
 
+/// Begins the name of an origin that a server of NBD has.
+const NBD: &str = "nbd";
+/// Begins QEMU's options of a block device, as in the names of files that it opens.
+const JSON: &str = "json:";
+
 /// An origin, and the number that tells it from others.
+pub struct Named {
+    /// The origin.
+    pub disk: Box<dyn Disk>,
+    /// Its number, see [`origin_id`].
+    pub id: u64,
+}
+
+/// Opens origins by their names: an absolute path; `nbd://` or `nbd+unix://`; `json:` with what
+/// QEMU opens. Two of the same `json:` name share a daemon.
+pub struct Origins {
+    /// Where daemons have their sockets.
+    directory: PathBuf,
+    daemons: Mutex<HashMap<u64, Weak<NbdOrigin<Daemon>>>>,
+}
+
+impl Origins {
+    /// Opens nothing yet.
+    #[must_use]
+    pub fn new(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            daemons: Mutex::default(),
+        }
+    }
+
+    /// Whether this may be the name of an origin.
+    #[must_use]
+    pub fn is_name(name: &str) -> bool {
+        name.starts_with('/') || name.starts_with(JSON) || Address::parse(name).is_ok()
+    }
+
+    /// Opens an origin.
+    ///
+    /// # Errors
+    /// It cannot be opened, or this is no name of an origin.
+    pub fn open(&self, name: &str) -> io::Result<Named> {
+        let id = origin_id(name, 0, 0, 0);
+        let disk: Box<dyn Disk> = if let Some(options) = name.strip_prefix(JSON) {
+            let daemon = |source| NbdOrigin::open(source);
+            Box::new(self.shared(id, options, daemon)?)
+        } else if name.starts_with(NBD) {
+            Box::new(NbdOrigin::open(Address::parse(name)?)?)
+        } else {
+            let origin = Origin::open(Path::new(name))?;
+            return Ok(Named {
+                id: origin.id(),
+                disk: Box::new(origin),
+            });
+        };
+        Ok(Named { disk, id })
+    }
+
+    /// An origin that cannot be opened now, such as before the host's storage is there. Each
+    /// request looks for it; until then, all that need it fail.
+    ///
+    /// # Errors
+    /// This is no name of an origin.
+    pub fn missing(&self, name: &str, id: u64, size: u64) -> io::Result<Named> {
+        let disk: Box<dyn Disk> = if let Some(options) = name.strip_prefix(JSON) {
+            let daemon = |source| Ok(NbdOrigin::missing(source, size));
+            Box::new(self.shared(id, options, daemon)?)
+        } else if name.starts_with(NBD) {
+            Box::new(NbdOrigin::missing(Address::parse(name)?, size))
+        } else {
+            Box::new(Origin::missing(Path::new(name), id, size))
+        };
+        Ok(Named { disk, id })
+    }
+
+    fn shared(
+        &self,
+        id: u64,
+        options: &str,
+        open: impl FnOnce(Daemon) -> io::Result<NbdOrigin<Daemon>>,
+    ) -> io::Result<Arc<NbdOrigin<Daemon>>> {
+        let mut daemons = self.daemons.lock().unwrap_or_else(PoisonError::into_inner);
+        daemons.retain(|_, daemon| daemon.strong_count() > 0);
+        if let Some(known) = daemons.get(&id).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let socket = daemon::socket(&self.directory, id);
+        let opened = Arc::new(open(Daemon::new(options, socket)?)?);
+        daemons.insert(id, Arc::downgrade(&opened));
+        Ok(opened)
+    }
+}
+
+/// An origin by its path. A block device is used past the page cache: what other hosts write to
+/// it, while this one does not have it, would not be seen in it.
 pub struct Origin {
     path: PathBuf,
     id: u64,
     /// Bytes that it has, or had when it was attached.
     size: u64,
-    file: OnceLock<File>,
+    file: OnceLock<Box<dyn Disk>>,
 }
 
 impl Origin {
@@ -78,9 +182,9 @@ impl Origin {
         self.id
     }
 
-    fn file(&self) -> io::Result<&File> {
+    fn file(&self) -> io::Result<&dyn Disk> {
         if let Some(file) = self.file.get() {
-            return Ok(file);
+            return Ok(file.as_ref());
         }
         let (file, id) = identify(&self.path)?;
         if id != self.id || file.size()? != self.size {
@@ -90,14 +194,18 @@ impl Origin {
                 self.path.display()
             )));
         }
-        Ok(self.file.get_or_init(|| file))
+        Ok(self.file.get_or_init(|| file).as_ref())
     }
 }
 
-fn identify(path: &Path) -> io::Result<(File, u64)> {
+fn identify(path: &Path) -> io::Result<(Box<dyn Disk>, u64)> {
     let (file, (device, inode, born)) = open(path)?;
     let id = origin_id(&path.to_string_lossy(), device, inode, born);
-    Ok((file, id))
+    if !file.metadata()?.file_type().is_block_device() {
+        return Ok((Box::new(file), id));
+    }
+    let unit = u64::from(ioctl_blksszget(&file)?);
+    Ok((Box::new(Direct::new(file, unit)?), id))
 }
 
 impl Disk for Origin {
@@ -126,7 +234,7 @@ impl Disk for Origin {
     }
 
     fn size(&self) -> io::Result<u64> {
-        self.file.get().map_or(Ok(self.size), Disk::size)
+        self.file.get().map_or(Ok(self.size), |file| file.size())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use rustix::fs::{fallocate, FallocateFlags};
 use rustix::io::{pwritev2, ReadWriteFlags};
@@ -26,6 +27,41 @@ pub trait Disk: Send + Sync {
 
     /// Its size in bytes.
     fn size(&self) -> io::Result<u64>;
+
+    /// Its size in bytes, where what serves it knows that of an earlier moment.
+    fn size_now(&self) -> io::Result<u64> {
+        self.size()
+    }
+}
+
+impl<T: Disk> Disk for Arc<T> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.as_ref().read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.as_ref().write_at(bytes, offset)
+    }
+
+    fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.as_ref().write_durably(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.as_ref().sync()
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.as_ref().zero(offset, length)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.as_ref().size()
+    }
+
+    fn size_now(&self) -> io::Result<u64> {
+        self.as_ref().size_now()
+    }
 }
 
 impl Disk for File {

@@ -1,0 +1,232 @@
+//! Origins that QEMU opens: a process of `qemu-storage-daemon` serves each over NBD.
+
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc::{channel, Sender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::SigSet;
+use rustix::process::{kill_process, set_parent_process_death_signal, Pid, Signal};
+use serde_json::{Map, Value};
+
+use super::nbd::{Address, Connection, Source};
+
+const PROGRAM: &str = "qemu-storage-daemon";
+const NAME: &str = "origin";
+/// A daemon that serves no export after this time is ended.
+const START: Duration = Duration::from_secs(20);
+/// A daemon that cannot open the origin is started again for this time: one of an earlier process
+/// may be about to end, and has it locked until then.
+const RETRY: Duration = Duration::from_secs(3);
+/// A daemon flushes the origin when it ends, and is killed after this time.
+const END: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A daemon for one origin.
+pub struct Daemon {
+    options: String,
+    socket: PathBuf,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    child: Child,
+    /// What it says last.
+    said: Arc<Mutex<String>>,
+}
+
+impl Daemon {
+    /// A daemon that opens what QEMU's options of a block device say, a JSON object. It starts
+    /// when it is connected to.
+    ///
+    /// # Errors
+    /// This is not a JSON object with a driver.
+    pub fn new(options: &str, socket: PathBuf) -> io::Result<Self> {
+        let wrong = |reason: String| io::Error::new(io::ErrorKind::InvalidInput, reason);
+        let parsed: Map<String, Value> = serde_json::from_str(options)
+            .map_err(|error| wrong(format!("not QEMU's options of a block device: {error}")))?;
+        if !parsed.get("driver").is_some_and(Value::is_string) {
+            return Err(wrong(
+                "QEMU's options of a block device lack a driver".into(),
+            ));
+        }
+        let mut options = parsed;
+        options.insert("node-name".into(), NAME.into());
+        Ok(Self {
+            options: Value::Object(options).to_string(),
+            socket,
+            running: Mutex::new(None),
+        })
+    }
+
+    fn command(&self) -> Command {
+        // QEMU reads two commas as one.
+        let path = self.socket.to_string_lossy().replace(',', ",,");
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(["--blockdev", &self.options])
+            .args(["--nbd-server", &format!("addr.type=unix,addr.path={path}")])
+            .args([
+                "--export",
+                &format!("type=nbd,id={NAME},node-name={NAME},name={NAME},writable=on"),
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            // Ctrl-C is for the cache alone, which flushes first.
+            .process_group(0);
+        // SAFETY: the closure is two system calls, and allocates nothing.
+        unsafe {
+            command.pre_exec(|| {
+                // The cache has its signals blocked, and a child inherits that.
+                SigSet::all().thread_unblock()?;
+                Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
+            });
+        }
+        command
+    }
+
+    /// Connects to a daemon that runs; starts it if there is none.
+    fn connect_to(&self, running: &mut Option<Running>) -> io::Result<Connection> {
+        let address = Address::unix(self.socket.clone(), NAME);
+        if let Some(found) = running.as_mut() {
+            if found.child.try_wait()?.is_none() {
+                return Connection::open(&address);
+            }
+        }
+        let begun = Instant::now();
+        loop {
+            match self.start(running, &address) {
+                Err(_) if begun.elapsed() < RETRY => std::thread::sleep(10 * PAUSE),
+                found => return found,
+            }
+        }
+    }
+
+    fn start(&self, running: &mut Option<Running>, address: &Address) -> io::Result<Connection> {
+        let mut child = spawn(self.command())?;
+        let said = Arc::new(Mutex::new(String::new()));
+        if let Some(output) = child.stderr.take() {
+            pass_on(output, said.clone())?;
+        }
+        let found = running.insert(Running { child, said });
+        let begun = Instant::now();
+        loop {
+            match Connection::open(address) {
+                Ok(connection) => return Ok(connection),
+                Err(error) => {
+                    if found.child.try_wait()?.is_some() {
+                        return Err(found.why_it_ended());
+                    }
+                    if begun.elapsed() > START {
+                        found.end();
+                        *running = None;
+                        return Err(error);
+                    }
+                }
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+impl Running {
+    fn why_it_ended(&self) -> io::Error {
+        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        io::Error::other(format!("{PROGRAM} could not open the origin: {said}"))
+    }
+
+    /// Ends it after it has flushed the origin.
+    fn end(&mut self) {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(id) = id {
+            // It may have ended by itself.
+            let _ = kill_process(id, Signal::TERM);
+        }
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) && begun.elapsed() < END {
+            std::thread::sleep(PAUSE);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Source for Daemon {
+    fn connect(&self) -> io::Result<Connection> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        self.connect_to(&mut running)
+    }
+
+    /// A daemon knows the size that the origin had when it opened it.
+    fn look_again(&self) -> io::Result<()> {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut found) = running.take() {
+            found.end();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let running = self.running.get_mut();
+        if let Some(mut found) = running.unwrap_or_else(PoisonError::into_inner).take() {
+            found.end();
+            // Nothing serves it any more; the next daemon would replace it, too.
+            let _ = std::fs::remove_file(&self.socket);
+        }
+    }
+}
+
+/// Writes what a daemon says to the log, and keeps the last line.
+fn pass_on(output: ChildStderr, said: Arc<Mutex<String>>) -> io::Result<()> {
+    let write = move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            eprintln!("{line}");
+            *said.lock().unwrap_or_else(PoisonError::into_inner) = line;
+        }
+    };
+    std::thread::Builder::new().spawn(write).map(drop)
+}
+
+type Start = (Command, Sender<io::Result<Child>>);
+
+/// Starts a process from a thread that lives as long as this process: a child gets its signal when
+/// the thread that started it ends.
+fn spawn(command: Command) -> io::Result<Child> {
+    static STARTER: OnceLock<Mutex<Sender<Start>>> = OnceLock::new();
+    let starter = STARTER.get_or_init(|| {
+        let (send, receive) = channel::<Start>();
+        std::thread::spawn(move || {
+            for (mut command, answer) in receive {
+                // Whoever asked waits for the answer.
+                let _ = answer.send(command.spawn());
+            }
+        });
+        Mutex::new(send)
+    });
+    let ended = || io::Error::other("the thread that starts processes ended");
+    let (answer, answered) = channel();
+    let sent = {
+        let starter = starter.lock().unwrap_or_else(PoisonError::into_inner);
+        starter.send((command, answer))
+    };
+    sent.map_err(|_| ended())?;
+    let child = answered.recv().map_err(|_| ended())?;
+    child.map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("{PROGRAM}: {error}; install the package qemu-utils of the distribution"),
+        )
+    })
+}
+
+/// Where the daemon of an origin has its socket.
+#[must_use]
+pub fn socket(directory: &Path, id: u64) -> PathBuf {
+    directory.join(format!("origin-{id:016x}.socket"))
+}
