@@ -31,6 +31,9 @@ MAX_BLOCKS = (1 << 32) - 1
 # Of each volume: some 0.5 MB of memory.
 SAMPLES = 8192
 MAX_BYTES = (1 << 63) - 1
+# Requests at the same time of each client: those that wait for an origin do
+# not keep others from the cache.
+THREADS = 64
 # Origins that are not files begin with one of these.
 ADDRESSES = ('nbd://', 'nbd+unix://', 'json:')
 # What an address of a unix socket has room for.
@@ -219,8 +222,8 @@ def command(server: Server, ready_fd: int) -> list[str]:
         'socket': os.path.abspath(server.socket),
         'ready_fd': ready_fd,
     }
-    line = [program, '--foreground', '--unix', os.path.abspath(server.socket),
-            plugin()]
+    line = [program, '--foreground', '--threads', str(THREADS),
+            '--unix', os.path.abspath(server.socket), plugin()]
     line += [f'{key}={value}' for key, value in parameters.items()]
     for volume, limit in zip(server.volumes,
                              limits(server.volumes, server.capacity)):

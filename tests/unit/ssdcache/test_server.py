@@ -92,8 +92,9 @@ class TestCommand(base.TestCase):
     def test_command(self):
         with mock.patch('shutil.which', return_value='/x/nbdkit'):
             line = server.command(self.server, 7)
-        self.assertEqual(['/x/nbdkit', '--foreground', '--unix',
-                          os.path.abspath('s'), server.plugin()], line[:5])
+        self.assertEqual(['/x/nbdkit', '--foreground', '--threads', '64',
+                          '--unix', os.path.abspath('s'), server.plugin()],
+                         line[:7])
         for parameter in (f'device={self.device}', 'capacity=10',
                           'format=false', 'evict=lru', 'admission=1',
                           f'state={self.directory / "state"}',
