@@ -39,7 +39,9 @@ TESTS = 'tests'
 # Beyond this a file does more than one thing.
 MAX_LINES = 900
 # Written by programs, or not to be split.
-ANY_LENGTH = {'LICENSE', 'doc/source/reference/api-routes.inc',
+ANY_LENGTH = {'LICENSE',
+              'diffcache_openstack/dashboard/locale/de/LC_MESSAGES/django.po',
+              'doc/source/reference/api-routes.inc',
               'etc/diffcache/diffcache.conf.sample',
               'native/Cargo.lock'}
 

@@ -22,6 +22,7 @@ from oslo_config import types
 
 _PATTERN = re.compile(r'^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*$', re.I)
 _POWERS = {'': 0, 'k': 1, 'm': 2, 'g': 3, 't': 4}
+_DURATIONS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
 _STEPS = ('B', 'kB', 'MB', 'GB', 'TB')
 
 MB = 1000 ** 2
@@ -54,6 +55,26 @@ def format_size(count: int) -> str:
         step = _STEPS[-1]
     digits = 0 if step == 'B' or amount >= 100 else 1
     return f'{amount:.{digits}f} {step}'
+
+
+def parse_duration(text: str) -> int:
+    """Parse seconds from a text such as ``30m``, ``6h`` or ``1d``.
+
+    :raises ValueError: the text is not a duration
+    """
+    number, unit = text[:-1], text[-1:]
+    if not number.isdecimal() or unit not in _DURATIONS:
+        raise ValueError(
+            f'"{text}" is not a duration; write 30m, 6h or 1d')
+    return int(number) * _DURATIONS[unit]
+
+
+def format_duration(count: int) -> str:
+    """Format seconds with the largest unit that divides them: ``90m``."""
+    for unit in ('d', 'h', 'm'):
+        if count % _DURATIONS[unit] == 0:
+            return f'{count // _DURATIONS[unit]}{unit}'
+    return f'{count}s'
 
 
 class Size(types.ConfigType):

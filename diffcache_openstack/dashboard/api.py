@@ -14,10 +14,12 @@
 import collections.abc
 import contextlib
 import itertools
+import re
 import typing
 
 from django import conf
 from django import http
+from django.utils.translation import gettext as _
 from horizon import exceptions
 from horizon.utils import memoized
 from keystoneauth1 import exceptions as auth_exceptions
@@ -31,9 +33,12 @@ from openstack_dashboard.utils import settings
 
 from diffcache_openstack.client import proxy
 from diffcache_openstack.client import service
+from diffcache_openstack.dashboard import formats
 
 _FAILURES = (sdk_exceptions.SDKException, auth_exceptions.ClientException,
              exceptions.ServiceCatalogException)
+_MOST_NAMES = 1000
+_DIGITS = re.compile(r'\b[0-9a-f]{12}\b')
 _UNAUTHORIZED = 401
 _UNAVAILABLE = 503
 
@@ -122,6 +127,70 @@ def first(listing: collections.abc.Callable[..., collections.abc.Iterator],
           most: int) -> list:
     """Return the entries of a listing, but not more than so many."""
     return list(itertools.islice(listing(), most))
+
+
+@memoized.memoized
+def image_names(request: http.HttpRequest) -> dict[str, str]:
+    """Return the names of the catalogue's images by ID."""
+    return {image.id: image.name or image.id for image in _images(request)}
+
+
+@memoized.memoized
+def content_names(request: http.HttpRequest) -> dict[str, str]:
+    """Return the names of the catalogue's images by the ID of their content.
+
+    Of images with the same content, one is named.
+    """
+    return {image.content_id: image.name or image.id for image in
+            _images(request)}
+
+
+@memoized.memoized
+def _images(request):
+    """Return the images of the catalogue, not more than a page has time for.
+
+    Pages show what is not among them by ID.
+    """
+    with reported(request, _('Could not list images')):
+        return first(client(request).templates, _MOST_NAMES)
+    return []
+
+
+def named(request: http.HttpRequest, ids: collections.abc.Iterable[str] | None
+          ) -> list[str]:
+    """Return the names of images, or their IDs where there are none."""
+    names = image_names(request) if ids else {}
+    return [names.get(each, each) for each in ids or ()]
+
+
+def object_names(request: http.HttpRequest, kind: str, object_id: str,
+                 ids: collections.abc.Iterable[str] | None) -> list[str]:
+    """Return what an object is called: its images, or a patch's two.
+
+    :param ids: images that have its content, or None
+    """
+    if kind != 'patches' or object_id not in _patches(request):
+        return named(request, ids)
+    patch, names = _patches(request)[object_id], content_names(request)
+    return [str(_('from %(base)s to %(target)s') % {
+        'base': names.get(patch.base, formats.digits(patch.base)),
+        'target': names.get(patch.target, formats.digits(patch.target))})]
+
+
+@memoized.memoized
+def _patches(request):
+    """Return patches by ID, not more than a page has time for."""
+    with reported(request, _('Could not list the patches')):
+        return {patch.id: patch for patch in
+                first(client(request).patches, _MOST_NAMES)}
+    return {}
+
+
+def in_words(request: http.HttpRequest, reason: str) -> str:
+    """Return the reason of a plan with images' names in place of IDs."""
+    names = {formats.digits(content): name for content, name in
+             content_names(request).items()}
+    return _DIGITS.sub(lambda found: names.get(found[0], found[0]), reason)
 
 
 def page(request: http.HttpRequest, table: typing.Any,

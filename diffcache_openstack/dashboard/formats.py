@@ -24,6 +24,8 @@ NOTHING = '-'
 KINDS = (('templates', _('Image')), ('patches', _('Patch')),
          ('manifests', _('Manifest')), ('forms', _('Compressed form')))
 _DIGITS = 12
+_LEAST_SECONDS = 0.0001
+_SHORT_SECONDS = 0.01
 
 
 def digits(object_id: str) -> str:
@@ -37,9 +39,16 @@ def names(found: list[str] | None) -> str:
 
 
 def seconds(count: float | None) -> str:
-    """Format a duration: two digits after the point, or the first two."""
+    """Format a duration: two digits after the point, or the first two.
+
+    Shorter ones are in milliseconds, of which a tenth is the least.
+    """
     if count is None:
         return NOTHING
+    if count and abs(count) < _LEAST_SECONDS:
+        return '< 0.1 ms'
+    if count and abs(count) < _SHORT_SECONDS:
+        return f'{count * 1000:.2g} ms'
     return f'{count:.2g} s' if abs(count) < 1 else f'{round(count, 2):.12g} s'
 
 
@@ -59,6 +68,11 @@ def size(count: int | None) -> str:
 def share(part: float | None, whole: float | None) -> str:
     """Format a part of a whole as a percentage."""
     return f'{part / whole:.0%}' if whole and part is not None else NOTHING
+
+
+def percentage(text: str) -> dict[str, str]:
+    """Return the attributes of a cell of which Horizon draws a bar."""
+    return {'percent': text} if text.endswith('%') else {}
 
 
 def bandwidth(mbps: float | None) -> str:

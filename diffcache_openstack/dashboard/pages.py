@@ -57,7 +57,7 @@ class DetailView(tabs.TabbedTableView):
     :cvar index: the address of that list
     """
 
-    template_name = 'horizon/common/_detail.html'
+    template_name = 'image_cache/_detail.html'
     resource = ''
     call = ''
     failure: typing.Any = None
@@ -85,6 +85,17 @@ class DetailView(tabs.TabbedTableView):
         context[self.resource] = self.get_resource()
         context['url'] = urls.reverse(self.index)
         return context
+
+
+class Look:
+    """Options of all tables, which name their controls for screen readers.
+
+    A table's ``Meta`` derives from this class.
+    """
+
+    css_classes = 'image-cache'
+    table_actions_template = 'image_cache/_table_actions.html'
+    row_actions_dropdown_template = 'image_cache/_row_actions.html'
 
 
 class TabTable(tables.DataTable):
@@ -118,7 +129,7 @@ class LiveRow(tables.Row):
             return getattr(api.client(request), self.call)(obj_id)
 
 
-class LiveTable(TabTable):
+class LiveTable(tables.DataTable):
     """A table with such rows."""
 
     def maybe_preempt(self) -> http.HttpResponse | None:

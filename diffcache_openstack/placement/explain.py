@@ -48,7 +48,7 @@ class Reason:
             return 'pinned'
         if not self.requests:
             return 'read by no expected request: first to be evicted'
-        what = f'{self.requests:g} expected requests'
+        what = f'{self.requests:.3g} expected requests'
         if len(self.key) == 2:
             return f'builds {self.key[1]} from {self.key[0]} for {what}'
         uses = ['delivered whole'] if self.key[0] in self.targets else []

@@ -224,12 +224,7 @@ class Duration(columns.FormattableColumn):
 
     def human_readable(self) -> str:
         """Return a number and one of s, m, h, d."""
-        if not self._value:
-            return ''
-        for unit, seconds in (('d', 86400), ('h', 3600), ('m', 60)):
-            if self._value % seconds == 0:
-                return f'{self._value // seconds}{unit}'
-        return f'{self._value}s'
+        return units.format_duration(self._value) if self._value else ''
 
     def machine_readable(self) -> typing.Any:
         """Return the seconds, or an empty string if there are none."""

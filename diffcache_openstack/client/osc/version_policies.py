@@ -18,6 +18,7 @@ from osc_lib import exceptions
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 from diffcache_openstack.client.osc import versions
+from diffcache_openstack.common import units
 
 _LISTED: list[formats.Column] = [
     ('ID', 'id', None), ('Server', 'server_id', None),
@@ -30,7 +31,6 @@ _SHOWN: list[formats.Column] = [
     *_LISTED, ('Alpha', 'alpha', None), ('Project', 'project_id', None),
     ('Created At', 'created_at', None), ('Updated At', 'updated_at', None)]
 _PERIODS = ('last', 'hourly', 'daily', 'weekly', 'monthly')
-_UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
 
 
 def _add_subject(parser):
@@ -151,8 +151,7 @@ class UnsetPolicy(PolicyCommand):
 
 
 def _duration(text):
-    number, unit = text[:-1], text[-1:]
-    if not number.isdecimal() or unit not in _UNITS:
-        raise argparse.ArgumentTypeError(
-            f'"{text}" is not a duration; write 30m, 6h or 1d')
-    return int(number) * _UNITS[unit]
+    try:
+        return units.parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

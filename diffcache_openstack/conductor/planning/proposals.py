@@ -184,8 +184,8 @@ def _in_words(site_model, reason):
     if len(reason.key) == 1 or not reason.requests or reason.pinned:
         return reason.why
     base_id, target = (site_model.contents[n][:12] for n in reason.key)
-    return (f'builds {target} from {base_id} for {reason.requests:g} expected'
-            f' requests')
+    return (f'builds {target} from {base_id} for {reason.requests:.3g}'
+            ' expected requests')
 
 
 def _object(site_model, key):

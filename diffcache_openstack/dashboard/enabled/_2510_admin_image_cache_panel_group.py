@@ -18,3 +18,4 @@ PANEL_GROUP_NAME = _('Image Cache')
 PANEL_GROUP_DASHBOARD = 'admin'
 # Once for all panels: templates, translations and rights.
 ADD_INSTALLED_APPS = ['diffcache_openstack.dashboard']
+ADD_SCSS_FILES = ['image_cache/image_cache.scss']

@@ -115,13 +115,14 @@ class HostsTable(tables.DataTable):
         help_text=_('Part of the objects that the current plan places on the'
                     ' host.'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'hosts'
         verbose_name = _('Hosts')
         status_columns = ['state']
         pagination_param = 'host_marker'
+        multi_select = False
         row_actions = (RemoveHost,)
-        table_actions = (HostsFilter, RemoveHost)
+        table_actions = (HostsFilter,)
 
     def get_object_id(self, datum: typing.Any) -> str:
         """Return what names the row."""
@@ -140,14 +141,13 @@ class ObjectsTable(pages.TabTable):
     bytes = tables.Column(lambda held: formats.size(held.bytes),
                           verbose_name=_('Size'))
     templates = tables.WrappingColumn(
-        lambda held: formats.names(held.templates),
-        verbose_name=_('Images'))
+        lambda held: formats.names(held.names), verbose_name=_('Images'))
     reason = tables.WrappingColumn(
         'reason', verbose_name=_('Reason'),
         help_text=_('Why the current plan of the site places the object'
                     ' here.'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'objects'
         verbose_name = _('Objects')
         pagination_param = 'object_marker'
@@ -168,7 +168,7 @@ class PendingTable(pages.TabTable):
         verbose_name=_('Next Attempt'))
     error = tables.WrappingColumn('error', verbose_name=_('Reason'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'pending'
         verbose_name = _('Pending Images')
         pagination_param = 'pending_marker'
@@ -216,7 +216,7 @@ class StandingsTable(tables.DataTable):
 class RepositoriesTable(StandingsTable):
     """Repositories that a host reads from."""
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'repositories'
         hidden_title = False
         verbose_name = _('Reads From')
@@ -226,7 +226,7 @@ class RepositoriesTable(StandingsTable):
 class ClientsTable(StandingsTable):
     """Hosts that read from a repository."""
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'clients'
         hidden_title = False
         verbose_name = _('Read By')

@@ -82,6 +82,8 @@ class ObjectsTab(pages.PagedTab):
                           host.name)
         reasons = self._reasons(host) if found else {}
         for each in found:
+            each.names = api.object_names(self.request, each.kind, each.id,
+                                          each.templates)
             each.reason = reasons.get((each.kind, each.id)) or self._other(
                 host)
         return found
@@ -94,7 +96,8 @@ class ObjectsTab(pages.PagedTab):
         with api.reported(self.request, _('Could not explain the plan')):
             for plan in client.plans(site=host.site, state='current',
                                      limit=1):
-                return {(reason['kind'], reason['id']): reason['why']
+                return {(reason['kind'], reason['id']):
+                        api.in_words(self.request, reason['why'])
                         for reason in client.explain_plan(
                             plan.id, host=host.name)}
         return {}

@@ -55,10 +55,11 @@ class ImagesTable(tables.DataTable):
         help_text=_('Bytes that cross the WAN.'))
     hosts = tables.Column('host_count', verbose_name=_('Hosts'),
                           help_text=_('Hosts that hold the whole image.'))
-    family = tables.Column('family', verbose_name=_('Family'),
-                           empty_value=formats.NOTHING)
+    family = tables.WrappingColumn(
+        'family_name', verbose_name=_('Family'), empty_value=formats.NOTHING,
+        help_text=_('Image that this one was made from.'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'images'
         verbose_name = _('Images')
         pagination_param = 'image_marker'
@@ -66,16 +67,26 @@ class ImagesTable(tables.DataTable):
         table_actions = (ImagesFilter,)
 
 
+def caches_of(place: typing.Any) -> str:
+    """Format in which caches of a host an image is."""
+    return ', '.join(str(name) for name, has in (
+        (_('Cache of the host'), place.is_held),
+        (_("Nova's image cache"), place.is_borrowed)) if has)
+
+
 class LocationsTable(tables.DataTable):
-    """Hosts that have a whole image, in their cache or Nova's."""
+    """Hosts that have a whole image, and why."""
 
     host = tables.Column('host', verbose_name=_('Host'),
                          link=host_tables.DETAIL)
     site = tables.Column('site', verbose_name=_('Site'))
     bytes = tables.Column(lambda place: formats.size(place.bytes),
                           verbose_name=_('Size'))
+    caches = tables.Column(caches_of, verbose_name=_('Kept In'))
+    why = tables.WrappingColumn('why', verbose_name=_('Reason'), help_text=_(
+        'Why the current plan of the site places the image here.'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'locations'
         verbose_name = _('Hosts')
         pagination_param = 'location_marker'
@@ -91,24 +102,22 @@ class PatchesTable(pages.TabTable):
 
     tab = 'image__patches'
 
-    id = tables.Column(lambda patch: formats.digits(patch.id),
-                       verbose_name=_('ID'))
-    base = tables.Column(lambda patch: formats.digits(patch.base),
-                         verbose_name=_('From Content'))
-    target = tables.Column(lambda patch: formats.digits(patch.target),
-                           verbose_name=_('To Content'))
+    base = tables.WrappingColumn('base_name', verbose_name=_('From Image'))
+    target = tables.WrappingColumn('target_name', verbose_name=_('To Image'))
     size = tables.Column(lambda patch: formats.size(patch.size),
                          verbose_name=_('Size'))
     apply_seconds = tables.Column(
         lambda patch: formats.seconds(patch.apply_seconds),
         verbose_name=_('Applied In'))
     hosts = tables.Column('host_count', verbose_name=_('Hosts'))
+    id = tables.Column(lambda patch: formats.digits(patch.id),
+                       verbose_name=_('ID'))
 
 
 class IncomingTable(PatchesTable):
     """Patches that build an image from others."""
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'incoming'
         hidden_title = False
         verbose_name = _('Patches to This Image')
@@ -119,7 +128,7 @@ class IncomingTable(PatchesTable):
 class OutgoingTable(PatchesTable):
     """Patches that build other images from one."""
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'outgoing'
         hidden_title = False
         verbose_name = _('Patches from This Image')

@@ -11,6 +11,7 @@
 #    under the License.
 """Tabs of the page of an image."""
 
+import itertools
 import typing
 
 from django import http
@@ -19,8 +20,13 @@ from horizon import tabs
 
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard.images import families
 from diffcache_openstack.dashboard.images import tables
 from diffcache_openstack.dashboard import pages
+
+# Images that a graph can show, and patches that are looked at for each.
+_MOST_MEMBERS = 40
+_MOST_PATCHES = 40
 
 
 class OverviewTab(tabs.Tab):
@@ -43,7 +49,9 @@ class OverviewTab(tabs.Tab):
             (_('Compressed'), formats.size(image.compressed_size)),
             (_('File in Glance'), formats.size(image.file_size)),
             (_('Format'), image.disk_format),
-            (_('Family'), image.family or formats.NOTHING),
+            (_('Family'), formats.names(api.named(
+                request, [image.family] if image.family else ()))
+             or formats.NOTHING),
             (_('Created'), formats.instant(image.created_at))])]}
 
 
@@ -60,7 +68,61 @@ class LocationsTab(pages.PagedTab):
         with api.reported(self.request, _('Could not list the hosts')):
             found = list(api.client(self.request).template_locations(
                 self.tab_group.kwargs['image'].id))
+        reasons: dict[str, dict[str, str]] = {}
+        for place in found:
+            if place.site not in reasons:
+                reasons[place.site] = self._reasons(place.site)
+            place.why = reasons[place.site].get(
+                place.host, _('No current plan places it here.'))
         return found
+
+    def _reasons(self, site):
+        """Return why the current plan of a site places the image, by host."""
+        content = self.tab_group.kwargs['image'].content_id
+        client = api.client(self.request)
+        with api.reported(self.request, _('Could not explain the plan')):
+            for plan in client.plans(site=site, state='current', limit=1):
+                return {reason['host']:
+                        api.in_words(self.request, reason['why']) for reason in
+                        client.explain_plan(plan.id)
+                        if reason['id'] == content}
+        return {}
+
+
+class FamilyTab(tabs.Tab):
+    """The images of the same family, and the smallest patches to them."""
+
+    name = _('Family')
+    slug = 'family'
+    preload = False
+    template_name = 'image_cache/images/_family.html'
+
+    def get_context_data(self, request: http.HttpRequest,
+                         **kwargs: typing.Any) -> dict[str, typing.Any]:
+        """Return the graph."""
+        image = self.tab_group.kwargs['image']
+        images, patches = self._family(request, image)
+        return {'graph': families.draw(images, patches), 'image': image,
+                'width': families.WIDTH, 'height': families.HEIGHT,
+                'has_more': len(images) == _MOST_MEMBERS}
+
+    def _family(self, request, image):
+        """Return the images of a family, its base first, and patches."""
+        client = api.client(request)
+        base = image.family or image.id
+        with api.reported(request, _('Could not list the family')):
+            members = {image.id: image}
+            members.update((each.id, each) for each in itertools.islice(
+                client.templates(family=base), _MOST_MEMBERS))
+            if base not in members:
+                members[base] = client.get_template(base)
+            images = sorted(members.values(), key=lambda each: (
+                each.id != base, each.name or '', each.id))[:_MOST_MEMBERS]
+            return images, [
+                patch for content in {each.content_id for each in images}
+                for patch in itertools.islice(client.patches(target=content),
+                                              _MOST_PATCHES)]
+        return [], []
 
 
 class PatchesTab(pages.PagedTab):
@@ -79,12 +141,20 @@ class PatchesTab(pages.PagedTab):
         return self._patches(tables.OutgoingTable, 'base')
 
     def _patches(self, table, end):
-        return self.page(table, _('Could not list the patches'), 'patches',
-                         **{end: self.tab_group.kwargs['image'].content_id})
+        found = self.page(
+            table, _('Could not list the patches'), 'patches',
+            **{end: self.tab_group.kwargs['image'].content_id})
+        names = api.content_names(self.request) if found else {}
+        for patch in found:
+            patch.base_name = names.get(patch.base,
+                                        formats.digits(patch.base))
+            patch.target_name = names.get(patch.target,
+                                          formats.digits(patch.target))
+        return found
 
 
 class ImageTabs(tabs.DetailTabsGroup):
     """All tabs of an image."""
 
     slug = 'image'
-    tabs = (OverviewTab, LocationsTab, PatchesTab)
+    tabs = (OverviewTab, LocationsTab, FamilyTab, PatchesTab)

@@ -13,6 +13,8 @@
 
 from django.utils.translation import gettext_lazy as _
 
+from diffcache_openstack.dashboard import api
+from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard.images import tables
 from diffcache_openstack.dashboard.images import tabs
 from diffcache_openstack.dashboard import pages
@@ -27,6 +29,14 @@ class IndexView(pages.ListView):
     page_title = _('Images')
     listing = 'templates'
     failure = _('Could not list images')
+
+    def get_data(self) -> list:
+        """Return the rows of the page, with the names of their families."""
+        found = super().get_data()
+        for image in found:
+            image.family_name = formats.names(api.named(
+                self.request, [image.family] if image.family else ()))
+        return found
 
 
 class DetailView(pages.DetailView):

@@ -154,7 +154,7 @@ class PlansTable(tables.DataTable):
         lambda plan: formats.seconds(plan.fill_seconds),
         verbose_name=_('Filled In'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'plans'
         verbose_name = _('Plans')
         pagination_param = 'plan_marker'
@@ -168,36 +168,23 @@ class PlansTable(tables.DataTable):
         return datum.id
 
 
-class ItemsTable(pages.TabTable):
-    """Objects that a plan places."""
+class ObjectsTable(pages.TabTable):
+    """Objects on hosts."""
 
     tab = 'plan__items'
 
     host = tables.Column(
         lambda item: item['host'], verbose_name=_('Host'),
         link=lambda item: host_tables.address(item['host']))
-    id = tables.Column(lambda item: formats.digits(item['id']),
-                       verbose_name=_('ID'))
     kind = tables.Column(lambda item: item['kind'], verbose_name=_('Kind'),
                          display_choices=formats.KINDS)
+    names = tables.WrappingColumn(
+        lambda item: formats.names(item['names']),
+        verbose_name=_('Images'))
+    id = tables.Column(lambda item: formats.digits(item['id']),
+                       verbose_name=_('ID'))
     bytes = tables.Column(lambda item: formats.size(item['bytes']),
                           verbose_name=_('Size'))
-    held = tables.Column(lambda item: _('Held') if item['held']
-                         else _('Missing'), verbose_name=_('State'))
-    saved = tables.Column(
-        lambda item: formats.seconds(item['saved_seconds']),
-        verbose_name=_('Saves per Day'))
-    templates = tables.WrappingColumn(
-        lambda item: formats.names(item['templates']),
-        verbose_name=_('Images'))
-    why = tables.WrappingColumn(lambda item: item['why'],
-                                verbose_name=_('Reason'))
-
-    class Meta:
-        name = 'items'
-        verbose_name = _('Objects')
-        pagination_param = 'item_marker'
-        multi_select = False
 
     def get_object_id(self, datum: dict[str, typing.Any]) -> str:
         """Return what names the row."""
@@ -206,3 +193,33 @@ class ItemsTable(pages.TabTable):
     def get_object_display(self, datum: dict[str, typing.Any]) -> str:
         """Return what messages call the object."""
         return datum['id']
+
+
+class ItemsTable(ObjectsTable):
+    """Objects that a plan places."""
+
+    held = tables.Column(lambda item: _('Held') if item['held']
+                         else _('Missing'), verbose_name=_('State'))
+    saved = tables.Column(
+        lambda item: formats.seconds(item['saved_seconds']),
+        verbose_name=_('Saves per Day'))
+    why = tables.WrappingColumn(lambda item: item['why'],
+                                verbose_name=_('Reason'))
+
+    class Meta(pages.Look):
+        name = 'items'
+        hidden_title = False
+        verbose_name = _('Placed by the Plan')
+        pagination_param = 'item_marker'
+        multi_select = False
+
+
+class OthersTable(ObjectsTable):
+    """Objects that hosts hold, but that a plan does not place."""
+
+    class Meta(pages.Look):
+        name = 'others'
+        hidden_title = False
+        verbose_name = _('Held Without a Place in the Plan')
+        pagination_param = 'other_marker'
+        multi_select = False

@@ -11,6 +11,7 @@
 #    under the License.
 """Tabs of the page of a plan."""
 
+import itertools
 import typing
 
 from django import http
@@ -25,6 +26,10 @@ from diffcache_openstack.dashboard.plans import tables
 
 # States in which a plan places no objects yet, or none any more.
 _EMPTY = ('computing', 'failed', 'cancelled')
+# Objects of one host that are looked at.
+_MOST = 1000
+# Kinds of objects that plans place; others come with them.
+_PLACED = ('templates', 'patches')
 
 
 class OverviewTab(tabs.Tab):
@@ -82,28 +87,56 @@ class ItemsTab(pages.PagedTab):
 
     name = _('Objects')
     slug = 'items'
-    table_classes = (tables.ItemsTable,)
+    table_classes = (tables.ItemsTable, tables.OthersTable)
 
     def get_items_data(self) -> list[dict[str, typing.Any]]:
         """Return the rows of the page; the plan has all of them at hand."""
         plan = self.tab_group.kwargs['plan']
-        items = sorted(plan.items or (), key=tables.row_id)
-        marker = self.request.GET.get(
-            tables.ItemsTable._meta.pagination_param, '')
-        left = [item for item in items if tables.row_id(item) > marker]
-        size = settings.get_page_size(self.request)
-        self._more[tables.ItemsTable._meta.name] = len(left) > size
-        reasons = self._reasons(plan) if left else {}
+        rows = self._rows(tables.ItemsTable, plan.items or ())
+        reasons = self._reasons(plan) if rows else {}
         return [{**item, 'why': reasons.get(tables.row_id(item),
                                             formats.NOTHING)}
-                for item in left[:size]]
+                for item in rows]
+
+    def get_others_data(self) -> list[dict[str, typing.Any]]:
+        """Return a page of what hosts hold besides, and may remove."""
+        plan = self.tab_group.kwargs['plan']
+        if plan.state in _EMPTY:
+            return []
+        placed = {tables.row_id(item) for item in plan.items or ()}
+        return self._rows(tables.OthersTable, [
+            item for item in self._held(plan)
+            if tables.row_id(item) not in placed])
+
+    def _held(self, plan):
+        """Return images and patches that the hosts of the plan hold."""
+        held = api.client(self.request).host_objects
+        with api.reported(self.request, _('Could not list the objects')):
+            return [{'host': host, 'kind': each.kind, 'id': each.id,
+                     'bytes': each.bytes, 'templates': each.templates}
+                    for host in plan.hosts or ()
+                    for each in itertools.islice(held(host), _MOST)
+                    if each.kind in _PLACED]
+        return []
+
+    def _rows(self, table, items):
+        """Return a page of objects, with the names of their images."""
+        marker = self.request.GET.get(table._meta.pagination_param, '')
+        left = sorted((item for item in items
+                       if tables.row_id(item) > marker), key=tables.row_id)
+        size = settings.get_page_size(self.request)
+        self._more[table._meta.name] = len(left) > size
+        return [{**item, 'names': api.object_names(
+            self.request, item['kind'], item['id'], item['templates'])}
+            for item in left[:size]]
 
     def _reasons(self, plan):
         """Return the explanation of the plan, by row."""
         if plan.state in _EMPTY:
             return {}
         with api.reported(self.request, _('Could not explain the plan')):
-            return {tables.row_id(reason): reason['why'] for reason in
+            return {tables.row_id(reason):
+                    api.in_words(self.request, reason['why']) for reason in
                     api.client(self.request).explain_plan(plan.id)}
         return {}
 

@@ -33,7 +33,58 @@ TARGET_STATES = (('waiting', _('Waiting')), ('fetching', _('Fetching')),
 _ENDED = ('cancelled', 'expired')
 
 
-class CancelJob(tables.BatchAction):
+class CreateJob(tables.LinkAction):
+    """Cache images on hosts before they are requested."""
+
+    name = 'create'
+    verbose_name = _('Create Precache Job')
+    url = 'horizon:admin:image_cache_precache:create'
+    classes = ('ajax-modal',)
+    icon = 'plus'
+    policy_rules = (('diffcache', 'diffcache:precache_jobs:create'),)
+
+
+class JobAction(tables.BatchAction):
+    """An action on a job of a project."""
+
+    def get_policy_target(self, request: http.HttpRequest,
+                          datum: typing.Any = None) -> dict[str, typing.Any]:
+        """Return what the rule is about."""
+        return {'project_id': getattr(datum, 'project_id', None)}
+
+
+class RetryJob(JobAction):
+    """Have hosts fetch at once what they failed to fetch."""
+
+    name = 'retry'
+    icon = 'refresh'
+    policy_rules = (('diffcache', 'diffcache:precache_jobs:retry'),)
+    help_text = _('Hosts try at once to fetch what they failed to fetch.')
+
+    @staticmethod
+    def action_present(count: int) -> typing.Any:
+        """Return the label of the button."""
+        return ngettext_lazy('Retry Job', 'Retry Jobs', count)
+
+    @staticmethod
+    def action_past(count: int) -> typing.Any:
+        """Return what was done."""
+        return ngettext_lazy('Retried Job', 'Retried Jobs', count)
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: if a host failed."""
+        return datum is None or (datum.state == 'running'
+                                 and bool(datum.progress['failed']))
+
+    def action(self, request: http.HttpRequest, obj_id: str) -> None:
+        """Call the service."""
+        with api.reported(request, _('Could not retry the job'),
+                          escalate=True):
+            api.client(request).retry_precache_job(obj_id)
+
+
+class CancelJob(JobAction):
     """End a job before its time."""
 
     name = 'cancel'
@@ -50,11 +101,6 @@ class CancelJob(tables.BatchAction):
     def action_past(count: int) -> typing.Any:
         """Return what was done."""
         return ngettext_lazy('Cancelled Job', 'Cancelled Jobs', count)
-
-    def get_policy_target(self, request: http.HttpRequest,
-                          datum: typing.Any = None) -> dict[str, typing.Any]:
-        """Return what the rule is about."""
-        return {'project_id': getattr(datum, 'project_id', None)}
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -78,9 +124,12 @@ class JobsFilter(tables.FilterAction):
         ('project_id', _('Project ID ='), True))
 
 
-def images_of(job: typing.Any) -> str:
-    """Return the images and families that a job is for."""
-    return formats.names([*(job.images or ()), *(job.families or ())])
+def images_of(request: http.HttpRequest, job: typing.Any) -> str:
+    """Return the names of the images and families that a job is for."""
+    return formats.names([
+        *api.named(request, job.images),
+        *(str(_('family of %s') % name)
+          for name in api.named(request, job.families))])
 
 
 def places_of(job: typing.Any) -> str:
@@ -89,37 +138,76 @@ def places_of(job: typing.Any) -> str:
                           *(job.availability_zones or ())])
 
 
-class JobsTable(tables.DataTable):
+class JobRow(pages.LiveRow):
+    """A job that is not ready."""
+
+    call = 'get_precache_job'
+
+    def get_data(self, request: http.HttpRequest, obj_id: str) -> typing.Any:
+        """Return the job as it is now.
+
+        :raises Failed: the call failed
+        """
+        job = super().get_data(request, obj_id)
+        job.image_names = images_of(request, job)
+        return job
+
+
+class JobsTable(pages.LiveTable):
     """Precache jobs."""
 
     name = tables.WrappingColumn(
         lambda job: job.name or job.id, verbose_name=_('Name'),
         link='horizon:admin:image_cache_precache:detail')
-    state = tables.Column('state', verbose_name=_('State'),
-                          display_choices=STATES)
-    images = tables.WrappingColumn(images_of, verbose_name=_('Images'))
+    state = tables.Column(
+        'state', verbose_name=_('State'), status=True,
+        display_choices=STATES,
+        status_choices=tuple((name, True) for name, _label in STATES
+                             if name != 'running'))
+    images = tables.WrappingColumn('image_names', verbose_name=_('Images'))
     places = tables.WrappingColumn(places_of, verbose_name=_('Places'))
     ready = tables.Column(
         lambda job: formats.ready(job.progress), verbose_name=_('Ready'))
     fetched = tables.Column(
         lambda job: formats.share(job.progress['bytes_done'],
                                   job.progress['bytes']),
-        verbose_name=_('Fetched'))
+        verbose_name=_('Fetched'), cell_attributes_getter=formats.percentage)
     priority = tables.Column('priority', verbose_name=_('Priority'))
     expires_at = tables.Column(
         lambda job: formats.instant(job.expires_at),
         verbose_name=_('Expires'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'jobs'
         verbose_name = _('Precache Jobs')
         pagination_param = 'job_marker'
         multi_select = False
-        row_actions = (CancelJob,)
-        table_actions = (JobsFilter,)
+        row_class = JobRow
+        status_columns = ['state']
+        row_actions = (RetryJob, CancelJob)
+        table_actions = (JobsFilter, CreateJob)
 
 
-class TargetsTable(pages.TabTable):
+class TargetRow(pages.LiveRow):
+    """An image that a host does not have yet."""
+
+    def get_data(self, request: http.HttpRequest, obj_id: str) -> typing.Any:
+        """Return the progress as it is now.
+
+        :raises Failed: the call failed, or it is no target any more
+        """
+        with api.unreported():
+            for target in api.client(request).precache_targets(
+                    str(self.table.kwargs['job_id']),
+                    host=obj_id.rpartition('/')[0]):
+                if target.id == obj_id:
+                    [target.image_name] = api.named(
+                        request, [target.template_id])
+                    return target
+        raise api.Failed(http.HttpResponseNotFound.status_code)
+
+
+class TargetsTable(pages.LiveTable, pages.TabTable):
     """Progress of a job by host and image."""
 
     tab = 'job__targets'
@@ -127,12 +215,15 @@ class TargetsTable(pages.TabTable):
     host = tables.Column(
         'host', verbose_name=_('Host'),
         link=lambda target: host_tables.address(target.host))
-    template_id = tables.Column('template_id', verbose_name=_('Image'))
-    state = tables.Column('state', verbose_name=_('State'),
-                          display_choices=TARGET_STATES)
+    image = tables.WrappingColumn('image_name', verbose_name=_('Image'))
+    state = tables.Column(
+        'state', verbose_name=_('State'), status=True,
+        display_choices=TARGET_STATES,
+        status_choices=(('ready', True), ('cancelled', True),
+                        ('failed', False)))
     done = tables.Column(
         lambda target: formats.share(target.bytes_done, target.bytes_total),
-        verbose_name=_('Fetched'))
+        verbose_name=_('Fetched'), cell_attributes_getter=formats.percentage)
     size = tables.Column(lambda target: formats.size(target.bytes_total),
                          verbose_name=_('Size'))
     retry_at = tables.Column(
@@ -141,8 +232,10 @@ class TargetsTable(pages.TabTable):
     message = tables.WrappingColumn('message', verbose_name=_('Reason'),
                                     empty_value=formats.NOTHING)
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'targets'
         verbose_name = _('Progress')
         pagination_param = 'target_marker'
         multi_select = False
+        row_class = TargetRow
+        status_columns = ['state']

@@ -17,6 +17,7 @@ from django import http
 from django.utils.translation import gettext_lazy as _
 from horizon import tabs
 
+from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard import pages
 from diffcache_openstack.dashboard.precache import tables
@@ -37,7 +38,7 @@ class OverviewTab(tabs.Tab):
             (_('ID'), job.id), (_('Project ID'), job.project_id),
             (_('State'), dict(tables.STATES).get(job.state, job.state)),
             (_('Reason'), job.message or formats.NOTHING),
-            (_('Images'), tables.images_of(job)),
+            (_('Images'), tables.images_of(request, job)),
             (_('Places'), tables.places_of(job)),
             (_('Ready'), formats.ready(job.progress)),
             (_('Fetched'), formats.share(job.progress['bytes_done'],
@@ -57,9 +58,13 @@ class TargetsTab(pages.PagedTab):
 
     def get_targets_data(self) -> list:
         """Return the rows of the page."""
-        return self.page(tables.TargetsTable,
-                         _('Could not list the progress'),
-                         'precache_targets', self.tab_group.kwargs['job'].id)
+        found = self.page(tables.TargetsTable,
+                          _('Could not list the progress'),
+                          'precache_targets', self.tab_group.kwargs['job'].id)
+        for target in found:
+            [target.image_name] = api.named(self.request,
+                                            [target.template_id])
+        return found
 
 
 class JobTabs(tabs.DetailTabsGroup):

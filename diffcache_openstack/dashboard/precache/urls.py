@@ -17,5 +17,6 @@ from diffcache_openstack.dashboard.precache import views
 
 urlpatterns = [
     urls.path('', views.IndexView.as_view(), name='index'),
+    urls.path('create/', views.CreateView.as_view(), name='create'),
     urls.path('<uuid:job_id>/', views.DetailView.as_view(), name='detail'),
 ]

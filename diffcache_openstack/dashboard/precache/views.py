@@ -11,9 +11,12 @@
 #    under the License.
 """Pages of precache jobs."""
 
+from django import urls
 from django.utils.translation import gettext_lazy as _
+from horizon import forms as horizon_forms
 
 from diffcache_openstack.dashboard import pages
+from diffcache_openstack.dashboard.precache import forms
 from diffcache_openstack.dashboard.precache import tables
 from diffcache_openstack.dashboard.precache import tabs
 
@@ -27,6 +30,26 @@ class IndexView(pages.ListView):
     page_title = _('Precache Jobs')
     listing = 'precache_jobs'
     failure = _('Could not list precache jobs')
+
+    def get_data(self) -> list:
+        """Return the rows of the page, with the names of their images."""
+        found = super().get_data()
+        for job in found:
+            job.image_names = tables.images_of(self.request, job)
+        return found
+
+
+class CreateView(horizon_forms.ModalFormView):
+    """The form to create a precache job."""
+
+    form_class = forms.CreateForm
+    form_id = 'create_precache_job_form'
+    template_name = 'image_cache/precache/create.html'
+    submit_label = _('Create Precache Job')
+    submit_url = urls.reverse_lazy(
+        'horizon:admin:image_cache_precache:create')
+    success_url = urls.reverse_lazy(INDEX)
+    page_title = _('Create a Precache Job')
 
 
 class DetailView(pages.DetailView):

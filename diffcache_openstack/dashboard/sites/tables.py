@@ -17,10 +17,13 @@ from django.utils.translation import gettext_lazy as _
 from horizon import tables
 
 from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard import pages
 
 WAYS = (('local', _('Held on the host')), ('peer', _('From another host')),
         ('build', _('Built from a base and a patch')),
-        ('repository', _('From the repository')), ('none', _('Failed')))
+        ('repository', _('From the repository')),
+        ('nova', _('Servers started by Nova')),
+        ('glance', _('Images sent by Glance')), ('none', _('Failed')))
 
 
 def alive(hosts: dict[str, int]) -> typing.Any:
@@ -47,10 +50,8 @@ class SitesTable(tables.DataTable):
     planned_at = tables.Column(
         lambda site: formats.instant(site.planned_at),
         verbose_name=_('Last Planned'))
-    map_generation = tables.Column(
-        'map_generation', verbose_name=_('Map Generation'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'sites'
         verbose_name = _('Sites')
         pagination_param = 'site_marker'
@@ -80,7 +81,7 @@ class WaysTable(tables.DataTable):
     lan = tables.Column(lambda way: formats.size(way['lan_bytes']),
                         verbose_name=_('Between Hosts'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'ways'
         verbose_name = _('Requests')
         multi_select = False
@@ -100,9 +101,10 @@ class ProblemsTable(tables.DataTable):
     text = tables.WrappingColumn(lambda text: text,
                                  verbose_name=_('Problem'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'problems'
         verbose_name = _('Problems')
+        no_data_message = _('Nothing needs attention.')
         multi_select = False
 
     def get_object_id(self, datum: str) -> str:

@@ -11,6 +11,7 @@
 #    under the License.
 """Tabs of the page of a site."""
 
+import itertools
 import typing
 
 from django import http
@@ -21,7 +22,16 @@ from diffcache_openstack.client import problems
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard import pages
+from diffcache_openstack.dashboard.sites import forms
 from diffcache_openstack.dashboard.sites import tables
+
+# Hosts whose links are looked at.
+_MOST_HOSTS = 20
+_FIGURES = (
+    ('cost_s', _('Waiting per day'), formats.seconds),
+    ('mean_s', _('Mean waiting for a request'), formats.seconds),
+    ('cost_wan_bytes', _('WAN traffic per day'), formats.size),
+    ('mean_wan_bytes', _('Mean WAN traffic of a request'), formats.size))
 
 
 class OverviewTab(tabs.Tab):
@@ -99,8 +109,50 @@ class ProblemsTab(pages.PagedTab):
         return []
 
 
+class WhatIfTab(tabs.Tab):
+    """What more hosts, larger caches or a faster link would bring."""
+
+    name = _('What If')
+    slug = 'what_if'
+    preload = False
+    template_name = 'image_cache/sites/_what_if.html'
+    policy_rules = (('diffcache', 'diffcache:plans:what_if'),)
+
+    def get_context_data(self, request: http.HttpRequest,
+                         **kwargs: typing.Any) -> dict[str, typing.Any]:
+        """Return the form, and what the change in it would bring."""
+        report = self.tab_group.kwargs['report']
+        form = forms.WhatIfForm(request.GET if 'add_hosts' in request.GET
+                                else None)
+        rows: list = []
+        if form.is_bound and form.is_valid():
+            rows = self._compare(report['site'], form)
+        return {'form': form, 'rows': rows}
+
+    def _compare(self, site, form):
+        client = api.client(self.request)
+        with api.reported(self.request,
+                          _('Could not estimate what that would bring')):
+            found = client.what_if(site['name'], **form.changes(
+                site['hosts'], self._wan_mbps(client, site['name'])))
+            before, after = found['before'], found['after']
+            return [(label, show(before[name]), show(after[name]))
+                    for name, label, show in _FIGURES
+                    if name in before and name in after]
+        return []
+
+    @staticmethod
+    def _wan_mbps(client, site):
+        """Return the slowest link of the site to repositories, or None."""
+        rates = [rate for host in itertools.islice(
+            client.hosts(site=site, role='compute'), _MOST_HOSTS)
+            if (rate := (client.get_host(host.name).link_speeds or {}).get(
+                'repo'))]
+        return min(rates, default=None)
+
+
 class SiteTabs(tabs.DetailTabsGroup):
     """All tabs of a site."""
 
     slug = 'site'
-    tabs = (OverviewTab, RequestsTab, ProblemsTab)
+    tabs = (OverviewTab, RequestsTab, ProblemsTab, WhatIfTab)

@@ -20,6 +20,8 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 from django.utils.translation import pgettext_lazy
 from horizon import tables
+from openstack_dashboard.dashboards.project.images.images import (
+    tables as image_tables)
 
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
@@ -52,16 +54,17 @@ def address(instance_id: str, query: str = f'tab={TAB}') -> str:
     return f'{urls.reverse(_SERVER, args=[instance_id])}?{query}'
 
 
-def percentage(text: str) -> dict[str, str]:
-    """Return the attributes of a cell of which Horizon draws a bar."""
-    return {'percent': text} if text.endswith('%') else {}
-
-
 def outcome(task: typing.Any) -> typing.Any:
     """Return what a task found or did, or why it failed."""
     found = task.result or {}
-    if task.error or task.kind != 'restore' or not found:
+    if task.error or not found:
         return task.error or formats.NOTHING
+    if task.kind == 'diff':
+        return _('%s differ') % formats.size(found.get('bytes'))
+    if task.kind == 'export':
+        return _('Image %s') % found.get('image_id')
+    if task.kind != 'restore':
+        return formats.NOTHING
     if found.get('dry_run'):
         return _('Check: %(size)s differ, the cheaper method is'
                  ' "%(method)s"') % {
@@ -217,6 +220,90 @@ class DeleteVersion(_Owned, tables.DeleteAction):
             api.client(request).delete_server_version(obj_id)
 
 
+class _FormAction(_Owned, tables.LinkAction):
+    """A form about a version.
+
+    :cvar url_name: of the address of the form
+    """
+
+    classes = ('ajax-modal',)
+    url_name = ''
+
+    def get_link_url(self, datum: typing.Any = None) -> str:
+        """Return the address of the form."""
+        return urls.reverse(
+            f'horizon:project:image_cache_versions:{self.url_name}',
+            args=[self.table.instance_id, self.table.get_object_id(datum)])
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: for versions that are stored."""
+        return datum is None or datum.state == 'available'
+
+
+class CompareVersion(_FormAction):
+    """Find how much two versions differ."""
+
+    name = 'compare'
+    verbose_name = _('Compare')
+    icon = 'arrows-h'
+    url_name = 'compare'
+    policy_rules = (('diffcache', 'diffcache:versions:diff'),)
+
+
+class ExportVersion(_FormAction):
+    """Make an image of a version."""
+
+    name = 'export'
+    verbose_name = _('Export as Image')
+    icon = 'share'
+    url_name = 'export'
+    policy_rules = (('diffcache', 'diffcache:versions:export'),)
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: once for each version."""
+        return (super().allowed(request, datum)
+                and not getattr(datum, 'image_id', None))
+
+
+class LaunchServer(image_tables.LaunchImageNG):
+    """Start a server from the image of a version, in Horizon's wizard."""
+
+    name = 'launch'
+    verbose_name = _('Launch Server')
+    icon = 'cloud-upload'
+
+    def get_link_url(self, datum: typing.Any) -> str:
+        """Return no address: the wizard is opened by a script."""
+        self.attrs.update({
+            'ng-controller': 'LaunchInstanceModalController as modal',
+            'ng-click': 'modal.openLaunchInstanceWizard('
+                        f"{{successUrl: '{self.table.get_tab_url()}',"
+                        f" imageId: '{datum.image_id}'}})"})
+        return 'javascript:void(0);'
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: for versions that have an image."""
+        return datum is None or bool(datum.image_id)
+
+
+class SetPolicy(tables.LinkAction):
+    """Decide when the server is saved, and which versions are kept."""
+
+    name = 'policy'
+    verbose_name = _('Version Policy')
+    classes = ('ajax-modal',)
+    icon = 'clock-o'
+    policy_rules = (('diffcache', 'diffcache:version_policies:set'),)
+
+    def get_link_url(self, datum: typing.Any = None) -> str:
+        """Return the address of the form."""
+        return urls.reverse('horizon:project:image_cache_versions:policy',
+                            args=[self.table.instance_id])
+
+
 class CancelTask(_Owned, tables.BatchAction):
     """Cancel a task that may be interrupted."""
 
@@ -249,7 +336,7 @@ class CancelTask(_Owned, tables.BatchAction):
             api.client(request).cancel_version_task(obj_id)
 
 
-class ServerTable(pages.LiveTable):
+class ServerTable(pages.LiveTable, pages.TabTable):
     """A table of the tab, whose actions a page of the plug-in handles.
 
     Horizon's own page of a server handles none of the tables in its tabs.
@@ -316,7 +403,7 @@ class VersionsTable(ServerTable):
     error = tables.WrappingColumn('error', verbose_name=_('Reason'),
                                   empty_value=formats.NOTHING)
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'versions'
         hidden_title = False
         verbose_name = _('Versions')
@@ -324,9 +411,9 @@ class VersionsTable(ServerTable):
         multi_select = False
         row_class = VersionRow
         status_columns = ['state']
-        row_actions = (RollBack, ProtectVersion, UnprotectVersion,
-                       DeleteVersion)
-        table_actions = (SaveVersion,)
+        row_actions = (RollBack, LaunchServer, CompareVersion, ExportVersion,
+                       ProtectVersion, UnprotectVersion, DeleteVersion)
+        table_actions = (SaveVersion, SetPolicy)
 
     def get_object_display(self, datum: typing.Any) -> str:
         """Return what messages call the version."""
@@ -357,12 +444,12 @@ class TasksTable(ServerTable):
                         ('failed', False)))
     done = tables.Column(lambda task: formats.share(task.done, task.total),
                          verbose_name=_('Progress'),
-                         cell_attributes_getter=percentage)
+                         cell_attributes_getter=formats.percentage)
     total = tables.Column(lambda task: formats.size(task.total),
                           verbose_name=_('Size'))
     outcome = tables.WrappingColumn(outcome, verbose_name=_('Result'))
 
-    class Meta:
+    class Meta(pages.Look):
         name = 'tasks'
         hidden_title = False
         verbose_name = _('Tasks')

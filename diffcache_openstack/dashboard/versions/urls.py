@@ -20,6 +20,12 @@ urlpatterns = [
               name='actions'),
     urls.path('<str:instance_id>/save/', views.SaveView.as_view(),
               name='save'),
+    urls.path('<str:instance_id>/policy/', views.PolicyView.as_view(),
+              name='policy'),
+    urls.path('<str:instance_id>/compare/<uuid:version_id>/',
+              views.CompareView.as_view(), name='compare'),
+    urls.path('<str:instance_id>/export/<uuid:version_id>/',
+              views.ExportView.as_view(), name='export'),
     urls.path('<str:instance_id>/restore/<uuid:task_id>/',
               views.RestoreView.as_view(), name='restore'),
 ]

@@ -24,6 +24,7 @@ from horizon.utils import memoized
 from openstack_dashboard import policy
 
 from diffcache_openstack.client import versions as calls
+from diffcache_openstack.common import units
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard.versions import forms
@@ -103,6 +104,68 @@ class SaveView(_FormView):
     def get_initial(self) -> dict[str, typing.Any]:
         """Return what the form is about."""
         return {'instance_id': self.kwargs['instance_id']}
+
+
+class _VersionView(_FormView):
+    """A form about a version of a server."""
+
+    def get_initial(self) -> dict[str, typing.Any]:
+        """Return what the form is about."""
+        return {'instance_id': self.kwargs['instance_id'],
+                'version_id': str(self.kwargs['version_id'])}
+
+
+class CompareView(_VersionView):
+    """The form to compare two versions."""
+
+    url_name = 'compare'
+    rule = 'diffcache:versions:diff'
+    form_class = forms.CompareForm
+    form_id = 'compare_versions_form'
+    template_name = 'image_cache/versions/compare.html'
+    submit_label = _('Compare')
+    page_title = _('Compare Versions')
+
+
+class ExportView(_VersionView):
+    """The form to export a version."""
+
+    url_name = 'export'
+    rule = 'diffcache:versions:export'
+    form_class = forms.ExportForm
+    form_id = 'export_version_form'
+    template_name = 'image_cache/versions/export.html'
+    submit_label = _('Export as Image')
+    page_title = _('Export a Version as an Image')
+
+
+class PolicyView(_FormView):
+    """The form of the version policy of a server."""
+
+    url_name = 'policy'
+    rule = 'diffcache:version_policies:set'
+    form_class = forms.PolicyForm
+    form_id = 'version_policy_form'
+    template_name = 'image_cache/versions/policy.html'
+    submit_label = _('Save')
+    page_title = _('Version Policy of the Server')
+
+    @memoized.memoized_method
+    def get_initial(self) -> dict[str, typing.Any]:
+        """Return what the form is about: the policy, if there is one."""
+        server_id = self.kwargs['instance_id']
+        initial = {'instance_id': server_id, 'policy_id': None}
+        with api.reported(self.request, _('Could not show the policy'),
+                          redirect=self.get_success_url()):
+            for found in api.client(self.request).version_policies(
+                    server_id=server_id):
+                initial.update(
+                    {name: getattr(found, name)
+                     for name in forms.PolicyForm.base_fields
+                     if hasattr(found, name)},
+                    policy_id=found.id,
+                    every=found.every and units.format_duration(found.every))
+        return initial
 
 
 class RestoreView(_FormView):

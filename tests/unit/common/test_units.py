@@ -49,3 +49,20 @@ class TestFormatSize(base.TestCase):
     def test_reads_back_within_a_twentieth(self, count):
         back = units.parse_size(units.format_size(count))
         self.assertLessEqual(abs(back - count), count / 20)
+
+
+class TestDurations(base.TestCase):
+
+    def test_units(self):
+        for text, count in (('45s', 45), ('30m', 1800), ('6h', 21600),
+                            ('1d', 86400), ('2w', 1209600)):
+            self.assertEqual(count, units.parse_duration(text))
+
+    def test_nonsense(self):
+        for text in '', 'd', '7', '-1d', '1.5h', '1y', 'often':
+            self.assertRaises(ValueError, units.parse_duration, text)
+
+    @hypothesis.given(strategies.integers(1, 10 ** 9))
+    def test_reads_back(self, count):
+        self.assertEqual(count, units.parse_duration(
+            units.format_duration(count)))

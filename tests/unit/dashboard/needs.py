@@ -121,6 +121,9 @@ class PageTest(helpers.BaseAdminViewTests):
             requests.Session, 'get_adapter', lambda *_, **__: self.wire)
         patcher.start()
         self.addCleanup(patcher.stop)
+        # Pages look up what IDs are called.
+        self.answer('/templates', listing('templates'))
+        self.answer('/patches', listing('patches'))
 
     def _setup_test_data(self):
         super()._setup_test_data()

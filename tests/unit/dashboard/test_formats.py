@@ -21,7 +21,8 @@ from diffcache_openstack.dashboard import formats
 class FormatsTest(needs.PageTest):
 
     def test_seconds(self):
-        for count, text in ((None, '-'), (0, '0 s'), (0.00512, '0.0051 s'),
+        for count, text in ((None, '-'), (0, '0 s'), (0.00512, '5.1 ms'),
+                            (2e-7, '< 0.1 ms'),
                             (-0.02, '-0.02 s'), (33.254, '33.25 s'),
                             (1234567.0, '1234567 s')):
             self.assertEqual(text, formats.seconds(count))

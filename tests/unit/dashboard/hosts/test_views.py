@@ -219,6 +219,23 @@ class DetailTest(needs.PageTest):
             ['Could not explain the plan: The conductor is down.'],
             self.messages(response))
 
+    def test_objects_are_called_what_their_images_are(self):
+        self.answer('/hosts/c1/objects', needs.listing(
+            'objects',
+            {'id': 'a' * 64, 'kind': 'patches', 'bytes': 1, 'templates': []},
+            {'id': 'b' * 64, 'kind': 'templates', 'bytes': 1,
+             'templates': ['i1', 'i2']}))
+        self.answer('/templates', needs.listing(
+            'templates',
+            {'id': 'i1', 'name': 'web', 'content_id': 'b' * 64},
+            {'id': 'i3', 'name': 'base', 'content_id': 'c' * 64}))
+        self.answer('/patches', needs.listing('patches', {
+            'id': 'a' * 64, 'base': 'c' * 64, 'target': 'b' * 64}))
+        self.answer('/plans', needs.listing('plans'))
+        response = self.client.get(f'{DETAIL}?tab=host__objects')
+        self.assertContains(response, 'from base to web')
+        self.assertContains(response, 'web, i2')
+
     def test_connections(self):
         response = self.client.get(f'{DETAIL}?tab=host__connections')
         self.assertContains(response, 'refused')

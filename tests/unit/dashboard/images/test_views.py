@@ -68,6 +68,44 @@ class DetailTest(needs.PageTest):
             {'host': 'c1', 'site': 'edge', 'bytes': 2 * 10 ** 9}]})
         response = self.client.get(f'{DETAIL}?tab=image__hosts')
         self.assertContains(response, '/admin/image_cache_hosts/c1/')
+        self.assertContains(response, 'No current plan places it here.')
+
+    def test_why_it_is_there(self):
+        self.answer('/templates/i1/locations', {'locations': [
+            {'host': 'c1', 'site': 'edge', 'bytes': 1, 'held': True,
+             'borrowed': True}]})
+        self.answer('/plans', needs.listing('plans', {'id': 'p1'}))
+        self.answer('/plans/p1/explanation', {'explanation': [
+            {'host': 'c1', 'kind': 'templates', 'id': CONTENT,
+             'why': 'delivered whole'}]})
+        response = self.client.get(f'{DETAIL}?tab=image__hosts')
+        self.assertContains(response, 'delivered whole')
+        self.assertContains(response,
+                            'Cache of the host, Nova&#x27;s image cache')
+
+    def test_the_family_with_its_smallest_patches(self):
+        def templates(query):
+            return {'templates': [] if 'marker' in query or query.get(
+                'family') != 'i1' else [
+                    {**IMAGE, 'id': 'i2', 'name': 'web', 'family': 'i1',
+                     'content_id': 'b' * 64}]}
+
+        self.answer('/templates', templates)
+        self.answer('/patches', lambda query: {'patches': [
+            patch('0', base=CONTENT, target='b' * 64)]
+            if query.get('target') == 'b' * 64 and 'marker' not in query
+            else []})
+        response = self.client.get(f'{DETAIL}?tab=image__family')
+        for text in ('Patch from Debian &lt;12&gt; to web: 7.0 MB',
+                     '/admin/image_cache_images/i2/?tab=image__hosts',
+                     'whole on 4 hosts'):
+            self.assertContains(response, text)
+
+    def test_a_family_that_cannot_be_listed(self):
+        self.refuse('/templates', 500, 'Broken.')
+        response = self.client.get(f'{DETAIL}?tab=image__family')
+        self.assertEqual(['Could not list the family: Broken.'],
+                         self.messages(response))
 
     def test_patches_of_both_directions_have_pages_of_their_own(self):
         def patches(query):

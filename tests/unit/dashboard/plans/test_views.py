@@ -139,6 +139,7 @@ class DetailTest(needs.PageTest):
 
     def show(self, *items, **values):
         """Have the service show a plan with some items."""
+        self.answer('/hosts/c1/objects', needs.listing('objects'))
         self.answer(f'/plans/{ID}', {'plan': {
             **PLAN, 'hosts': ['c1'], 'items': items, **values}})
 
@@ -172,6 +173,30 @@ class DetailTest(needs.PageTest):
         response = self.client.get(f'{address}&{marker}')
         self.assertContains(response, 'image20')
         self.assertNotContains(response, 'image19')
+
+    def test_reasons_name_images(self):
+        self.show(item(1))
+        self.answer('/templates', needs.listing('templates', {
+            'id': 'image1', 'name': 'web', 'content_id': 'ab' * 32}))
+        self.answer(f'/plans/{ID}/explanation', {'explanation': [
+            {'host': 'c1', 'kind': 'templates', 'id': f'{1:064}',
+             'why': 'builds abababababab from 123456789012', 'bytes': 1,
+             'saves_s': 9.5, 'requests': 3.0, 'eviction': 1,
+             'pinned': False}]})
+        response = self.client.get(f'{DETAIL}?tab=plan__items')
+        self.assertContains(response, 'builds web from 123456789012')
+
+    def test_what_hosts_hold_besides(self):
+        self.show(item(1))
+        self.answer(f'/plans/{ID}/explanation', {'explanation': []})
+        self.answer('/hosts/c1/objects', needs.listing('objects', *(
+            {'id': f'{number:064}', 'kind': kind, 'bytes': 1,
+             'templates': [f'image{number}']} for number, kind in (
+                (1, 'templates'), (2, 'templates'), (3, 'manifests')))))
+        response = self.client.get(f'{DETAIL}?tab=plan__items')
+        [others] = [table for table in response.context['tables']
+                    if table.name == 'others']
+        self.assertEqual([f'{2:064}'], [row['id'] for row in others.data])
 
     def test_a_plan_that_failed_is_not_explained(self):
         self.show(state='failed', error='No solution.')

@@ -108,6 +108,47 @@ class DetailTest(needs.PageTest):
             ['Could not look for problems: Policy does not allow it.'],
             self.messages(response))
 
+    def test_nothing_is_estimated_before_something_is_changed(self):
+        response = self.client.get(f'{DETAIL}?tab=site__what_if')
+        self.assertContains(response, 'type="range"', 4)
+        self.assertEqual([], self.wire.bodies)
+
+    def test_what_a_faster_link_would_bring(self):
+        self.answer('/hosts', needs.listing('hosts', {'name': 'c1'}))
+        self.answer('/hosts/c1', {'host': {
+            'name': 'c1', 'links': {'repo': 20.0}}})
+        figures = {'cost_s': 12.5, 'lower_bound_s': 12.0, 'mean_s': 1.5,
+                   'cost_wan_bytes': 10 ** 9}
+        self.answer('/what-if', {'what_if': {
+            'before': figures, 'after': {**figures, 'cost_s': 3.25}}},
+            method='POST')
+        response = self.client.get(
+            f'{DETAIL}?tab=site__what_if&add_hosts=1&capacity=50&wan=4'
+            '&demand=2')
+        self.assertEqual([{'what_if': {'site': 'edge', 'changes': {
+            'add_hosts': 1, 'capacity_bytes': 25 * 10 ** 10,
+            'repository_mbps': 80.0, 'demand_factor': 2.0}}}],
+            self.wire.bodies)
+        for text in '12.5 s', '3.25 s', '1.0 GB':
+            self.assertContains(response, text)
+
+    def test_a_change_beyond_the_sliders(self):
+        response = self.client.get(
+            f'{DETAIL}?tab=site__what_if&add_hosts=1000&capacity=0&wan=1'
+            '&demand=1')
+        self.assertContains(response, 'less than or equal to 10')
+        self.assertEqual([], self.wire.bodies)
+
+    def test_an_estimate_that_is_refused(self):
+        self.answer('/hosts', needs.listing('hosts'))
+        self.refuse('/what-if', 503, 'Busy.', 'POST')
+        response = self.client.get(
+            f'{DETAIL}?tab=site__what_if&add_hosts=1&capacity=0&wan=1'
+            '&demand=1')
+        self.assertEqual(
+            ['Could not estimate what that would bring: Busy.'],
+            self.messages(response))
+
     def test_a_site_that_there_is_not(self):
         self.refuse('/sites/edge/report', 404, 'No site edge.')
         response = self.client.get(DETAIL)

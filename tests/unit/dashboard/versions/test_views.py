@@ -31,6 +31,11 @@ SAVE = urls.reverse('horizon:project:image_cache_versions:save',
                     args=[SERVER])
 RESTORE = urls.reverse('horizon:project:image_cache_versions:restore',
                        args=[SERVER, TASK])
+POLICY = urls.reverse('horizon:project:image_cache_versions:policy',
+                      args=[SERVER])
+COMPARE, EXPORT = (
+    urls.reverse(f'horizon:project:image_cache_versions:{name}',
+                 args=[SERVER, ID]) for name in ('compare', 'export'))
 PROJECT = '1'
 VERSION = {
     'id': ID, 'name': 'before<upgrade>', 'description': '',
@@ -47,6 +52,11 @@ FOUND = {'dry_run': True, 'bytes_differing': 7 * 10 ** 8,
          'bytes_rebuild': 9 * 10 ** 9, 'cheaper': 'rollback',
          'reason': 'It costs less.'}
 CHECKED = {**WORK, 'kind': 'restore', 'state': 'done', 'result': FOUND}
+RULES = {
+    'id': PARENT, 'project_id': PROJECT, 'server_id': SERVER, 'every': 5400,
+    'keep_last': 5, 'keep_hourly': 0, 'keep_daily': 0, 'keep_weekly': 0,
+    'keep_monthly': 0, 'on_shutdown': False, 'on_delete': True,
+    'required': False, 'alpha': '0', 'created_at': '2026-11-23T18:00:00Z'}
 SUBMIT = 'btn-primary" type="submit" value="Roll Back"'
 
 
@@ -146,6 +156,14 @@ class TabTest(VersionsTest):
                              else self.assertNotContains)
                     check(response, f'versions__{action}__{ID}')
 
+    def test_a_server_is_launched_from_an_exported_version(self):
+        self.assertNotContains(self.client.get(TAB), 'LaunchInstanceModal')
+        self.versions({**VERSION, 'image_id': 'i7'})
+        response = self.client.get(TAB)
+        self.assertContains(response, 'LaunchInstanceModalController')
+        self.assertContains(response, 'imageId: &#x27;i7&#x27;')
+        self.assertNotContains(response, EXPORT)
+
     def test_tasks_that_can_be_cancelled(self):
         for state, kind, is_offered in (
                 ('running', 'save', True), ('queued', 'restore', True),
@@ -161,11 +179,15 @@ class TabTest(VersionsTest):
         self.tasks(CHECKED, {
             **CHECKED, 'id': ID, 'result': {
                 'method': 'rebuild', 'bytes_written': 9 * 10 ** 9}},
-            {**WORK, 'id': PARENT, 'state': 'failed', 'error': 'No space.'})
+            {**WORK, 'id': PARENT, 'state': 'failed', 'error': 'No space.'},
+            {**WORK, 'id': 'a', 'kind': 'diff', 'state': 'done',
+             'result': {'bytes': 10 ** 6, 'disks': {}}},
+            {**WORK, 'id': 'b', 'kind': 'export', 'state': 'done',
+             'result': {'image_id': 'i7'}})
         response = self.client.get(TAB)
         for text in ('700 MB differ, the cheaper method is &quot;in place'
                      '&quot;', '9.0 GB written, method &quot;new disks&quot;',
-                     'No space.'):
+                     'No space.', '1.0 MB differ', 'Image i7'):
             self.assertContains(response, text)
 
     def test_a_refused_call_is_a_message(self):
@@ -445,6 +467,99 @@ class RestoreTest(VersionsTest):
         self.assertRedirectsNoFollow(self.client.get(RESTORE), TAB)
 
 
+class CompareTest(VersionsTest):
+
+    def setUp(self):
+        super().setUp()
+        self.versions(VERSION, {**VERSION, 'id': PARENT, 'name': 'older'})
+
+    def test_other_versions_are_offered(self):
+        response = self.client.get(COMPARE)
+        self.assertContains(response, f'value="{PARENT}"')
+        self.assertNotContains(response, f'value="{ID}"')
+
+    def test_two_versions_are_compared(self):
+        self.answer(f'/versions/{ID}/diff', {'version_task': WORK}, 202,
+                    'POST')
+        response = self.client.post(COMPARE, {'against': PARENT})
+        self.assertRedirectsNoFollow(response, TAB)
+        self.assertEqual([{'diff': {'against': PARENT}}], self.wire.bodies)
+
+    def test_a_version_that_is_not_offered(self):
+        response = self.client.post(COMPARE, {'against': TASK})
+        self.assertFormErrors(response, 1)
+
+    def test_a_refused_call_is_a_message(self):
+        self.refuse(f'/versions/{ID}/diff', 409, 'Busy.', 'POST')
+        response = self.client.post(COMPARE, {'against': PARENT})
+        self.assertEqual(['Could not compare the versions: Busy.'],
+                         self.messages(response))
+
+
+class ExportTest(VersionsTest):
+
+    def test_a_version_is_exported(self):
+        self.answer(f'/versions/{ID}/export', {'version_task': WORK}, 202,
+                    'POST')
+        response = self.client.post(EXPORT, {'name': 'gold'})
+        self.assertRedirectsNoFollow(response, TAB)
+        self.assertEqual([{'export': {'name': 'gold'}}], self.wire.bodies)
+
+    def test_a_refused_call_is_a_message(self):
+        self.refuse(f'/versions/{ID}/export', 409, 'Busy.', 'POST')
+        response = self.client.post(EXPORT, {})
+        self.assertEqual(['Could not export the version: Busy.'],
+                         self.messages(response))
+
+
+class PolicyTest(VersionsTest):
+
+    def policies(self, *entries):
+        """Have the service list some policies."""
+        self.answer('/version-policies',
+                    needs.listing('version_policies', *entries))
+
+    def test_a_policy_is_set(self):
+        self.policies()
+        self.answer('/version-policies', {'version_policy': RULES},
+                    method='POST')
+        self.assertNotContains(self.client.get(POLICY), 'is_removed')
+        response = self.client.post(POLICY, {
+            'every': '6h', 'keep_daily': 7, 'is_on_delete': True})
+        self.assertRedirectsNoFollow(response, TAB)
+        self.assertEqual([{'version_policy': {
+            'server_id': SERVER, 'every': 21600, 'keep_daily': 7,
+            'on_delete': True, 'on_shutdown': False, 'required': False}}],
+            self.wire.bodies)
+
+    def test_the_form_has_the_policy(self):
+        self.policies(RULES)
+        response = self.client.get(POLICY)
+        for text in 'value="90m"', 'value="5"', 'is_removed':
+            self.assertContains(response, text)
+
+    def test_a_policy_is_removed(self):
+        self.policies(RULES)
+        self.answer(f'/version-policies/{PARENT}', {}, 204, 'DELETE')
+        response = self.client.post(POLICY, {'is_removed': True})
+        self.assertRedirectsNoFollow(response, TAB)
+        self.assertIn(('DELETE', f'/version-policies/{PARENT}', {}),
+                      self.wire.sent)
+
+    def test_a_time_that_is_none(self):
+        self.policies()
+        response = self.client.post(POLICY, {'every': 'often'})
+        self.assertContains(response, 'write 30m, 6h or 1d')
+        self.assertEqual([], self.wire.bodies)
+
+    def test_a_refused_call_is_a_message(self):
+        self.policies()
+        self.refuse('/version-policies', 400, 'Too often.', 'POST')
+        response = self.client.post(POLICY, {'every': '1s'})
+        self.assertEqual(['Could not change the policy: Too often.'],
+                         self.messages(response))
+
+
 class RightsTest(VersionsTest):
     """With the rules of the service."""
 
@@ -458,7 +573,7 @@ class RightsTest(VersionsTest):
         for action in (f'versions__restore__{ID}',
                        f'versions__protect__{ID}',
                        f'versions__delete__{ID}', f'tasks__cancel__{TASK}',
-                       SAVE):
+                       SAVE, POLICY, COMPARE, EXPORT):
             self.assertContains(response, action)
 
     def test_a_reader_looks(self):
@@ -467,7 +582,8 @@ class RightsTest(VersionsTest):
         self.assertContains(response, '40%')
         for action in 'restore', 'protect', 'delete', 'cancel':
             self.assertNotContains(response, f'__{action}__')
-        self.assertNotContains(response, SAVE)
+        for path in SAVE, POLICY, COMPARE, EXPORT:
+            self.assertNotContains(response, path)
 
     def test_a_reader_does_not_delete(self):
         self.act_as('reader')
@@ -477,7 +593,8 @@ class RightsTest(VersionsTest):
     def test_a_reader_has_no_forms(self):
         self.answer(f'/version-tasks/{TASK}', {'version_task': CHECKED})
         self.answer(f'/versions/{ID}', {'version': VERSION})
-        for path in SAVE, RESTORE:
+        self.answer('/version-policies', needs.listing('version_policies'))
+        for path in SAVE, RESTORE, POLICY, COMPARE, EXPORT:
             with self.subTest(path=path):
                 self.act_as('member')
                 self.assertEqual(200, self.client.get(path).status_code)
