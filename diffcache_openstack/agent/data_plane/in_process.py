@@ -140,6 +140,16 @@ class InProcessDataPlane(interface.DataPlane):
         with native.translated():
             self._native.give_back(*key)
 
+    def attach(self, key: views.Key, folder: pathlib.Path) -> None:
+        """See :meth:`.interface.DataPlane.attach`."""
+        with native.translated():
+            self._native.attach(*key, str(folder))
+
+    def detach(self, key: views.Key) -> None:
+        """See :meth:`.interface.DataPlane.detach`."""
+        with native.translated():
+            self._native.detach(*key)
+
     def take_changed(self) -> list[views.Key]:
         """See :meth:`.interface.DataPlane.take_changed`."""
         return [views.Key(*found) for found in self._native.take_changed()]

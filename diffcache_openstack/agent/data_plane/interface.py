@@ -295,6 +295,21 @@ class DataPlane(abc.ABC):
         """Serve a borrowed file no longer."""
 
     @abc.abstractmethod
+    def attach(self, key: views.Key, folder: pathlib.Path) -> None:
+        """Let peers read a template that diffcached serves while it arrives.
+
+        What is absent is fetched for them, unless they want only what is
+        here. What this host holds is read before it.
+
+        :param folder: of the image, in the state of diffcached
+        :raises DiffCacheError: it cannot be opened
+        """
+
+    @abc.abstractmethod
+    def detach(self, key: views.Key) -> None:
+        """Serve an image of diffcached no longer."""
+
+    @abc.abstractmethod
     def take_changed(self) -> list[views.Key]:
         """Return borrowed objects that were found changed since the last call.
 

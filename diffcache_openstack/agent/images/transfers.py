@@ -153,6 +153,14 @@ class Transfers:
         """Let peers read a file for a while, or until it changes."""
         self._plane.lend(key, path, self._lend_seconds)
 
+    def attach(self, key: views.Key, folder: pathlib.Path) -> None:
+        """See :meth:`.interface.DataPlane.attach`."""
+        self._plane.attach(key, folder)
+
+    def detach(self, key: views.Key) -> None:
+        """See :meth:`.interface.DataPlane.detach`."""
+        self._plane.detach(key)
+
     def offer(self, key: views.Key) -> None:
         """See :meth:`.interface.DataPlane.offer`."""
         self._announce()

@@ -50,19 +50,21 @@ class Daemon:
         """Serve an image; return its status when it can be read.
 
         :param wanted: ``manifest`` (a path), ``sources`` in the order in
-            which they are asked, ``wait`` in seconds, and may be ``hydrate``,
-            ``rate`` in bytes per second and ``profile`` (a path). If the image
-            is served already, its manifest stays
+            which they are asked, ``wait`` in seconds, and may be ``homes``
+            (``own``, the name of this host, and ``hosts``, each with ``name``
+            and ``url``), ``hydrate``, ``rate`` in bytes per second and
+            ``profile`` (a path). If the image is served already, its manifest
+            stays
         :raises InvalidInput: it cannot be served as wanted
         """
         return self._ask('PUT', f'/v1/images/{content_id}', wanted)
 
     def change(self, content_id: str, changed: Document) -> Document:
-        """Change sources, hydration, waiting or profile of an image.
+        """Change sources, homes, hydration, waiting or profile of an image.
 
-        :param changed: ``sources``, ``hydrate``, ``rate``, ``wait`` or
-            ``profile``, as for :meth:`add`; what is left out stays. A
-            profile is used at once, and guests notice nothing
+        :param changed: ``sources``, ``homes``, ``hydrate``, ``rate``,
+            ``wait`` or ``profile``, as for :meth:`add`; what is left out
+            stays. A profile is used at once, and guests notice nothing
         :raises InvalidInput: it cannot be changed like that
         :raises NotFound: it is not served
         """

@@ -42,6 +42,8 @@ LOG = logging.getLogger(__name__)
 
 # How often images are looked after, seconds.
 LOOK_SECONDS = 2.0
+# diffcached ranks all homes, and uses so many of them.
+MOST_HOMES = 64
 # Why an image is delivered whole.
 DISABLED = 'disabled'
 HELD = 'held'
@@ -55,12 +57,14 @@ class Served:
     :ivar uses: what it takes of this host until it is removed
     :ivar in_cache: whether room was set aside in the cache; without it the
         image is an object of this host only until its user has a file
+    :ivar attached: whether peers read it here while it arrives
     :ivar held: whether it is an object of this host
     :ivar released: whether its user has replaced it by a file
     """
 
     uses: contextlib.ExitStack
     in_cache: bool = True
+    attached: bool = False
     held: bool = False
     released: bool = False
 
@@ -208,7 +212,8 @@ class LazyImages:
         manifest = self._builder.manifest(key.id, self._new_throttle())
         wanted = {
             'manifest': str(manifest), 'sources': self._sources(key),
-            'hydrate': self._options.hydrate, 'wait': self._options.wait}
+            'homes': self._homes(), 'hydrate': self._options.hydrate,
+            'wait': self._options.wait}
         if self._options.hydrate_rate:
             wanted['rate'] = self._options.hydrate_rate
         if not wanted['sources']:
@@ -229,6 +234,7 @@ class LazyImages:
             LOG.info('Serving image %s while it arrives, at %s', template.id,
                      status['path'])
         self._served[key.id] = served
+        self._attach(key, status, served)
         return {'path': status['path'], 'reason': None}
 
     def _take_room(self, key: views.Key, size: int) -> Served:
@@ -271,12 +277,32 @@ class LazyImages:
                               'wan': name in view.repositories})
         return found
 
+    def _homes(self) -> dict[str, typing.Any]:
+        """Return the hosts that fetch chunks for one another.
+
+        Those that do not answer now are among them: the ranks of the others
+        do not change with them.
+        """
+        return {'own': self._host.name, 'hosts': [
+            {'name': host.name, 'url': host.url}
+            for host in self._host.site_map.current().compute_hosts()
+            if host.url]}
+
+    def _attach(self, key: views.Key, status: dict, served: Served) -> None:
+        """Let peers read an image here while it arrives."""
+        if not served.attached and not served.held:
+            self._transfers.attach(
+                key, pathlib.Path(status['data_path']).parent)
+            served.uses.callback(self._transfers.detach, key)
+            served.attached = True
+
     def _look_at(self, content_id: str, status: dict) -> None:
         key = views.Key(views.TEMPLATES, content_id)
         served = self._served.get(content_id)
         if served is None:
             served = self._take_up(key, status)
         if not status.get('complete'):
+            self._attach(key, status, served)
             self._renew_sources(key, status)
         elif not served.held and not served.released:
             self._hold(key, pathlib.Path(status['data_path']), served)
@@ -335,8 +361,15 @@ class LazyImages:
         assert self._daemon is not None
         fresh = self._sources(key)
         known = [each['url'] for each in status.get('sources', [])]
+        changed: daemons.Document = {}
         if fresh and known and [each['peer'] for each in fresh] != known:
-            self._daemon.change(key.id, {'sources': fresh})
+            changed['sources'] = fresh
+        homes = self._homes()
+        if 'homes' in status and not _is_same(homes['hosts'],
+                                              status['homes']):
+            changed['homes'] = homes
+        if changed:
+            self._daemon.change(key.id, changed)
 
     def _remove(self, key: views.Key, served: Served) -> None:
         assert self._daemon is not None
@@ -362,3 +395,10 @@ class LazyImages:
                 LOG.exception('Could not look after served images')
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
+
+
+def _is_same(hosts: list[dict[str, str]], used: list[dict]) -> bool:
+    """Return whether diffcached uses the homes of a list."""
+    urls = {host['name']: host['url'] for host in hosts}
+    return (len(used) == min(len(urls), MOST_HOMES)
+            and all(urls.get(each['name']) == each['url'] for each in used))

@@ -11,6 +11,8 @@ use crate::profile;
 
 /// Sources of an image at most: each has counters in the shared memory.
 pub const MAX_SOURCES: usize = 32;
+/// Hosts that are homes of an image's chunks at most, for the same reason.
+pub const MAX_HOMES: usize = 64;
 
 /// When the rest of the image is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +46,26 @@ pub struct PeerPlace {
     /// Whether it is behind a WAN, where bytes are dear: it is read in the compressed form, if it has that.
     #[serde(default)]
     pub wan: bool,
+}
+
+/// The hosts of a site, which fetch an image for one another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Homes {
+    /// Name of this host.
+    pub own: String,
+    /// All of them.
+    pub hosts: Vec<HomeHost>,
+}
+
+/// A host of a site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HomeHost {
+    /// Its name, by which all hosts rank it.
+    pub name: String,
+    /// Base URL of its data plane.
+    pub url: String,
 }
 
 impl Place {
@@ -97,6 +119,9 @@ impl Identity {
 pub struct Config {
     /// Where the image is, the cheapest place first.
     pub sources: Vec<Place>,
+    /// Hosts that fetch the image for one another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub homes: Option<Homes>,
     /// How this host shows its identity to data planes.
     #[serde(default)]
     pub identity: Identity,

@@ -333,7 +333,7 @@ impl Keeper<'_> {
             profile: fresh.profile.clone(),
             ..config.clone()
         } != fresh;
-        if config.sources != fresh.sources {
+        if config.sources != fresh.sources || config.homes != fresh.homes {
             self.shared.clear_sources();
         }
         if config.hydrate != fresh.hydrate {

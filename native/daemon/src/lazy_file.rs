@@ -8,10 +8,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use diffcache_dataplane::serving::partial::{RangeRequest, Want};
 use diffcache_prefetch::Profile;
 
+use crate::flights::{Flight, Flights, Purpose, Reach};
+use crate::homes::PROBE_PAUSE;
 use crate::hydration::Plan;
-use crate::leaves::{Leaves, CHUNK};
+use crate::leaves::{Leaves, CHUNK, GROUP_CHUNKS};
 use crate::prefetch::{Miss, Prefetcher};
 use crate::record::now_ns;
 use crate::shared::{Counter, Shared};
@@ -63,39 +66,21 @@ impl ChunkError {
     }
 }
 
-type Outcome = Result<Chunk, ChunkError>;
+/// What became of the fetch of a chunk.
+pub type Outcome = Result<Chunk, ChunkError>;
 
-/// Why a chunk is fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    /// A read waits for it.
-    Demand,
-    /// A read is expected.
-    Prefetch,
-    /// All of the image is wanted.
-    Hydration,
-}
+/// Bytes of chunks that the disk did not take, by number.
+pub type KeptOut = HashMap<u64, Arc<Vec<u8>>>;
 
-struct Flight {
-    purpose: Purpose,
-    outcome: Mutex<Option<Outcome>>,
-    ended: Condvar,
-}
-
-/// The one fetch of a chunk; its outcome goes to all that wait, whatever ends it.
-struct Landing<'a> {
-    file: &'a LazyFile,
-    chunk: u64,
-    flight: Arc<Flight>,
-    outcome: Outcome,
-}
-
-impl Drop for Landing<'_> {
-    fn drop(&mut self) {
-        lock(&self.file.flights).remove(&self.chunk);
-        *lock(&self.flight.outcome) = Some(self.outcome.clone());
-        self.flight.ended.notify_all();
-    }
+/// A range of the image for a peer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Provided {
+    /// It is in the local file.
+    InFile,
+    /// Some of it is not there.
+    Absent,
+    /// Its bytes, some of which the disk did not take.
+    Bytes(Vec<u8>),
 }
 
 /// Lock a mutex whose data stay valid when a holder panics.
@@ -110,7 +95,7 @@ pub struct LazyFile {
     shared: Arc<Shared>,
     wait: Duration,
     prefetcher: Option<Prefetcher>,
-    flights: Mutex<HashMap<u64, Arc<Flight>>>,
+    flights: Flights,
     /// Reads that wait for a chunk.
     demand: Mutex<usize>,
     no_demand: Condvar,
@@ -140,7 +125,7 @@ impl LazyFile {
             shared,
             wait,
             prefetcher,
-            flights: Mutex::default(),
+            flights: Flights::default(),
             demand: Mutex::default(),
             no_demand: Condvar::new(),
         };
@@ -154,6 +139,11 @@ impl LazyFile {
         &self.leaves
     }
 
+    /// Return the sources.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
     /// Return the size of the image.
     pub fn size(&self) -> u64 {
         self.leaves.manifest().size()
@@ -163,12 +153,7 @@ impl LazyFile {
     ///
     /// # Errors
     /// Of the last attempt, when the time to wait is over.
-    pub fn prepare(
-        &self,
-        handle: u64,
-        offset: u64,
-        len: usize,
-    ) -> Result<HashMap<u64, Arc<Vec<u8>>>, ChunkError> {
+    pub fn prepare(&self, handle: u64, offset: u64, len: usize) -> Result<KeptOut, ChunkError> {
         let end = offset.saturating_add(len as u64).min(self.size());
         let chunks = offset / CHUNK..end.div_ceil(CHUNK);
         let mut absent = Vec::new();
@@ -178,7 +163,8 @@ impl LazyFile {
             }
         }
         // What was on its way may have arrived since the first look.
-        let is_missed = |chunk: &u64| !self.is_ahead(*chunk) && !self.leaves.is_marked(*chunk);
+        let is_missed =
+            |chunk: &u64| !self.flights.is_ahead(*chunk) && !self.leaves.is_marked(*chunk);
         let is_miss = absent.iter().any(is_missed);
         let stopped = self.follow(handle, chunks.clone(), is_miss);
         let kept_out = if absent.is_empty() {
@@ -220,45 +206,40 @@ impl LazyFile {
     }
 
     /// Fetch the chunks that a read lacks, all at once, and count its wait.
-    fn obtain_for_read(
-        &self,
-        absent: &[u64],
-        is_miss: bool,
-    ) -> Result<HashMap<u64, Arc<Vec<u8>>>, ChunkError> {
+    fn obtain_for_read(&self, absent: &[u64], is_miss: bool) -> Result<KeptOut, ChunkError> {
         let start = Instant::now();
         let demand = self.enter_demand();
-        let outcomes = self.obtain_all(absent, start);
+        let outcomes = self.obtain_all(&split_runs(absent), start);
         drop(demand);
         self.shared.add(Counter::Misses, u64::from(is_miss));
         self.shared
             .add(Counter::StallUs, start.elapsed().as_micros() as u64);
-        let mut kept_out = HashMap::new();
-        for (chunk, outcome) in absent.iter().zip(outcomes) {
-            if let Chunk::Bytes(bytes) = outcome? {
-                kept_out.insert(*chunk, bytes);
-            }
-        }
-        Ok(kept_out)
+        collect_kept_out(outcomes)
     }
 
-    fn obtain_all(&self, chunks: &[u64], start: Instant) -> Vec<Outcome> {
-        let Some((first, others)) = chunks.split_first() else {
+    fn obtain_all(&self, runs: &[Range<u64>], start: Instant) -> Vec<(u64, Outcome)> {
+        let Some((first, others)) = runs.split_first() else {
             return Vec::new();
         };
         std::thread::scope(|scope| {
-            let fetch = |chunk: &u64| {
-                let chunk = *chunk;
+            let fetch = |run: &Range<u64>| {
                 let thread = std::thread::Builder::new();
-                let run = move || self.obtain_within(chunk, start);
-                (chunk, thread.spawn_scoped(scope, run))
+                let fetched = run.clone();
+                let begin = move || self.obtain_within(&fetched, start);
+                (run.clone(), thread.spawn_scoped(scope, begin))
             };
             let threads: Vec<_> = others.iter().map(fetch).collect();
-            let mut outcomes = vec![self.obtain_within(*first, start)];
-            outcomes.extend(threads.into_iter().map(|(chunk, thread)| match thread {
-                Ok(thread) => thread.join().unwrap_or(Err(ChunkError::Abandoned)),
-                // No thread could be had.
-                Err(_) => self.obtain_within(chunk, start),
-            }));
+            let mut outcomes = self.obtain_within(first, start);
+            for (run, thread) in threads {
+                outcomes.extend(match thread {
+                    Ok(thread) => thread.join().unwrap_or_else(|_| {
+                        run.map(|chunk| (chunk, Err(ChunkError::Abandoned)))
+                            .collect()
+                    }),
+                    // No thread could be had.
+                    Err(_) => self.obtain_within(&run, start),
+                });
+            }
             outcomes
         })
     }
@@ -267,12 +248,7 @@ impl LazyFile {
     ///
     /// # Errors
     /// Of the local disk.
-    pub fn copy(
-        &self,
-        offset: u64,
-        buffer: &mut [u8],
-        kept_out: &HashMap<u64, Arc<Vec<u8>>>,
-    ) -> io::Result<()> {
+    pub fn copy(&self, offset: u64, buffer: &mut [u8], kept_out: &KeptOut) -> io::Result<()> {
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
@@ -293,17 +269,9 @@ impl LazyFile {
         local.map_err(|error| ChunkError::Disk(error.to_string()))
     }
 
-    /// Return whether a chunk is on its way before a read asked for it.
-    fn is_ahead(&self, chunk: u64) -> bool {
-        let flights = lock(&self.flights);
-        flights
-            .get(&chunk)
-            .is_some_and(|flight| flight.purpose != Purpose::Demand)
-    }
-
     /// Return whether a chunk is local or on its way.
     fn is_there(&self, chunk: u64) -> bool {
-        self.leaves.is_marked(chunk) || lock(&self.flights).contains_key(&chunk)
+        self.leaves.is_marked(chunk) || self.flights.has(chunk)
     }
 
     fn enter_demand(&self) -> Demand<'_> {
@@ -311,70 +279,78 @@ impl LazyFile {
         Demand(self)
     }
 
-    /// Fetch a chunk for a read that began at `start`, again and again until its time is over.
-    fn obtain_within(&self, chunk: u64, start: Instant) -> Outcome {
+    /// Fetch chunks for a read that began at `start`, again and again until its time is over.
+    fn obtain_within(&self, run: &Range<u64>, start: Instant) -> Vec<(u64, Outcome)> {
         let mut pause = FIRST_PAUSE;
         loop {
             let limit = match self.wait {
                 Duration::ZERO => ONE_ATTEMPT,
                 wait => wait.saturating_sub(start.elapsed()).max(FIRST_PAUSE),
             };
-            let error = match self.obtain(chunk, Purpose::Demand, limit) {
-                Err(error) => error,
-                found => return found,
-            };
+            let outcomes = self.obtain(run, self.sources.reach(run.start), Purpose::Demand, limit);
             let left = self.wait.saturating_sub(start.elapsed());
-            if left.is_zero() {
-                return Err(error);
-            }
-            std::thread::sleep(pause.max(error.delay()).min(left));
+            let Some(delay) = find_delay(&outcomes).filter(|_| !left.is_zero()) else {
+                return outcomes;
+            };
+            std::thread::sleep(pause.max(delay).min(left));
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Fetch a chunk, or wait for the fetch that is on its way, within `limit`.
-    fn obtain(&self, chunk: u64, purpose: Purpose, limit: Duration) -> Outcome {
+    /// Fetch adjacent chunks of one group, or wait for the fetches that are on their way, within `limit`.
+    fn obtain(
+        &self,
+        run: &Range<u64>,
+        reach: Reach,
+        purpose: Purpose,
+        limit: Duration,
+    ) -> Vec<(u64, Outcome)> {
         let limit = limit.min(REQUEST_TIME);
-        let mut flights = lock(&self.flights);
-        if let Some(flight) = flights.get(&chunk).cloned() {
-            drop(flights);
-            let outcome = lock(&flight.outcome);
-            let waited = flight
-                .ended
-                .wait_timeout_while(outcome, limit, |o| o.is_none());
-            let (outcome, _) = waited.unwrap_or_else(PoisonError::into_inner);
-            return outcome.clone().unwrap_or(Err(ChunkError::TooSlow));
+        let begun = self.flights.begin(run.clone(), reach, purpose);
+        let mut own = begun.own;
+        // Another fetch may have ended between the caller's look and the beginning of these.
+        let mut absent = Vec::new();
+        for chunk in own.chunks() {
+            match self.is_local(chunk) {
+                Ok(true) => own.set(chunk, Ok(Chunk::Local)),
+                Ok(false) => absent.push(chunk),
+                Err(error) => own.set(chunk, Err(error)),
+            }
         }
-        let flight = Arc::new(Flight {
-            purpose,
-            outcome: Mutex::default(),
-            ended: Condvar::new(),
-        });
-        flights.insert(chunk, flight.clone());
-        drop(flights);
-        let mut landing = Landing {
-            file: self,
-            chunk,
-            flight,
-            outcome: Err(ChunkError::Abandoned),
-        };
-        // Another fetch may have ended between the caller's look and this one's beginning.
-        landing.outcome = match self.is_local(chunk) {
-            Ok(true) => Ok(Chunk::Local),
-            Ok(false) => self.fetch(chunk, purpose, limit),
-            Err(error) => Err(error),
-        };
-        landing.outcome.clone()
+        for run in split_runs(&absent) {
+            for (chunk, outcome) in self.fetch(&run, reach, purpose, limit) {
+                own.set(chunk, outcome);
+            }
+        }
+        let mut outcomes = own.land();
+        let wait = |(chunk, flight): (u64, Arc<Flight>)| (chunk, flight.wait(limit));
+        outcomes.extend(begun.joined.into_iter().map(wait));
+        outcomes
     }
 
-    fn fetch(&self, chunk: u64, purpose: Purpose, limit: Duration) -> Outcome {
+    fn fetch(
+        &self,
+        run: &Range<u64>,
+        reach: Reach,
+        purpose: Purpose,
+        limit: Duration,
+    ) -> Vec<(u64, Outcome)> {
         let begun = now_ns();
-        let fetched = self.sources.fetch(&self.leaves, chunk, limit)?;
+        let fetched = match self.sources.fetch(&self.leaves, run, reach, limit) {
+            Ok(fetched) => fetched,
+            Err(error) => {
+                return run
+                    .clone()
+                    .map(|chunk| (chunk, Err(error.clone())))
+                    .collect()
+            }
+        };
         self.shared
             .add(Counter::BytesFetched, fetched.bytes.len() as u64);
         if purpose == Purpose::Prefetch {
-            // Before a read can find the chunk.
-            self.shared.note_prefetched(chunk);
+            // Before a read can find the chunks.
+            run.clone()
+                .for_each(|chunk| self.shared.note_prefetched(chunk));
         }
         let with_it = self.keep_others(&fetched);
         if purpose == Purpose::Hydration {
@@ -382,17 +358,61 @@ impl LazyFile {
             self.shared.add(Counter::HydratedBytes, bytes);
             self.shared.add(Counter::HydratingNs, now_ns() - begun);
         }
-        match self.leaves.keep(chunk, &fetched.bytes) {
-            Ok(()) => {
-                self.note_complete();
-                Ok(Chunk::Local)
-            }
+        let chunks = run.clone().zip(fetched.bytes.chunks(CHUNK as usize));
+        let kept = chunks.map(|(chunk, bytes)| (chunk, Ok(self.keep(chunk, bytes))));
+        let kept = kept.collect();
+        self.note_complete();
+        kept
+    }
+
+    fn keep(&self, chunk: u64, bytes: &[u8]) -> Chunk {
+        match self.leaves.keep(chunk, bytes) {
+            Ok(()) => Chunk::Local,
             Err(error) => {
                 self.shared.note_lost(chunk);
                 self.shared.add(Counter::NotKept, 1);
                 eprintln!("Serving chunk {chunk} without keeping it: {error}");
-                Ok(Chunk::Bytes(Arc::new(fetched.bytes)))
+                Chunk::Bytes(Arc::new(bytes.to_vec()))
             }
+        }
+    }
+
+    /// Give a range to a peer: what is there, or what can be fetched without other hosts that would fetch it.
+    ///
+    /// # Errors
+    /// Of the last attempt.
+    pub fn provide(&self, request: &RangeRequest, limit: Duration) -> Result<Provided, ChunkError> {
+        let chunks = request.offset / CHUNK..(request.offset + request.len).div_ceil(CHUNK);
+        let mut absent = Vec::new();
+        for chunk in chunks {
+            if !self.is_local(chunk)? {
+                absent.push(chunk);
+            }
+        }
+        if !absent.is_empty() && request.want == Want::Present {
+            return Ok(Provided::Absent);
+        }
+        let demand = (!absent.is_empty()).then(|| self.enter_demand());
+        let obtain = |run: Range<u64>| self.obtain(&run, Reach::Direct, Purpose::Peer, limit);
+        let outcomes = split_runs(&absent).into_iter().flat_map(obtain).collect();
+        drop(demand);
+        let kept_out = collect_kept_out(outcomes)?;
+        self.shared.add(Counter::PeerRequests, 1);
+        self.shared.add(Counter::PeerBytes, request.len);
+        if kept_out.is_empty() {
+            return Ok(Provided::InFile);
+        }
+        let mut bytes = vec![0; request.len as usize];
+        let copied = self.copy(request.offset, &mut bytes, &kept_out);
+        copied.map_err(|error| ChunkError::Disk(error.to_string()))?;
+        Ok(Provided::Bytes(bytes))
+    }
+
+    /// Look after homes that did not answer, without end.
+    pub fn probe_homes(&self) {
+        loop {
+            std::thread::sleep(PROBE_PAUSE);
+            self.sources.homes().probe();
         }
     }
 
@@ -426,60 +446,71 @@ impl LazyFile {
         let mut pause = FIRST_PAUSE;
         loop {
             let chunk = prefetcher.next(|chunk| self.is_there(chunk.into()));
-            let is_local = self.obtain_unasked(chunk.into(), Purpose::Prefetch, &mut pause);
+            let number = u64::from(chunk);
+            let is_local =
+                self.obtain_unasked(&(number..number + 1), Purpose::Prefetch, &mut pause);
             prefetcher.done(chunk, is_local);
         }
     }
 
-    /// Fetch a chunk that no read waits for, and return whether it is local; pause if it is not.
-    fn obtain_unasked(&self, chunk: u64, purpose: Purpose, pause: &mut Duration) -> bool {
+    /// Fetch chunks that no read waits for, and return whether they are local; pause if they are not.
+    fn obtain_unasked(&self, run: &Range<u64>, purpose: Purpose, pause: &mut Duration) -> bool {
         let mut delay = Duration::ZERO;
         // What is not kept would be fetched again.
         if self.leaves.has_room() {
-            match self.obtain(chunk, purpose, REQUEST_TIME) {
-                Ok(Chunk::Local) => {
-                    *pause = FIRST_PAUSE;
-                    return true;
-                }
-                Ok(Chunk::Bytes(_)) => {}
-                Err(error) => delay = error.delay(),
+            let outcomes = self.obtain(run, self.sources.reach(run.start), purpose, REQUEST_TIME);
+            let is_local = |(_, outcome): &(u64, Outcome)| matches!(outcome, Ok(Chunk::Local));
+            if outcomes.iter().all(is_local) {
+                *pause = FIRST_PAUSE;
+                return true;
             }
+            delay = find_delay(&outcomes).unwrap_or_default();
         }
         std::thread::sleep(delay.max(*pause));
         *pause = (*pause * 2).min(LONGEST_PAUSE);
         false
     }
 
-    /// Fetch all chunks in order while no read waits and nothing is prefetched; ends when all are local.
+    /// Fetch all chunks while no read waits and nothing is prefetched, those first that this host is home of; ends when all are local.
     pub fn hydrate(&self, plan: &Plan) {
         let mut pause = FIRST_PAUSE;
+        let groups = self.leaves.chunk_count().div_ceil(GROUP_CHUNKS);
+        let order = self.sources.homes().hydration_order(groups);
         while !self.leaves.is_complete() {
-            // A chunk that cannot be had does not keep the others out.
-            for chunk in 0..self.leaves.chunk_count() {
-                self.hydrate_chunk(chunk, plan, &mut pause);
+            // A group that cannot be had does not keep the others out.
+            for group in &order {
+                for run in split_runs(&self.absent_of(*group)) {
+                    self.hydrate_run(&run, plan, &mut pause);
+                }
             }
         }
         self.note_complete();
     }
 
-    fn hydrate_chunk(&self, chunk: u64, plan: &Plan, pause: &mut Duration) {
-        if self.is_local(chunk).unwrap_or(false) {
-            return;
-        }
+    fn absent_of(&self, group: u64) -> Vec<u64> {
+        let first = group * GROUP_CHUNKS;
+        let end = (first + GROUP_CHUNKS).min(self.leaves.chunk_count());
+        (first..end)
+            .filter(|chunk| !self.is_local(*chunk).unwrap_or(false))
+            .collect()
+    }
+
+    fn hydrate_run(&self, run: &Range<u64>, plan: &Plan, pause: &mut Duration) {
         // The worker before this one may have fetched just now.
         sleep_until(self.shared.get(Counter::HydrateNextNs));
         self.wait_until_idle();
-        if self.is_local(chunk).unwrap_or(false) {
+        let is_local = |chunk| self.is_local(chunk).unwrap_or(false);
+        if run.clone().all(is_local) {
             return;
         }
         let begun = now_ns();
-        let (_, len) = self.leaves.chunk_range(chunk);
+        let len = self.leaves.run_len(run);
         let elapsed = begun.saturating_sub(self.shared.get(Counter::StartNs)) as f64 / NS_PER_S;
         let interval = plan.interval(len as u64, self.leaves.absent_bytes(), elapsed);
         let next = after(begun, plan.rest(len as u64));
         let allowed = self.shared.counter(Counter::HydrateNextNs);
         allowed.store(next, Ordering::Relaxed);
-        if self.obtain_unasked(chunk, Purpose::Hydration, pause) {
+        if self.obtain_unasked(run, Purpose::Hydration, pause) {
             sleep_until(after(begun, interval));
         }
     }
@@ -538,6 +569,36 @@ impl LazyFile {
             .fetch_add(1, Ordering::Relaxed)
             + 1
     }
+}
+
+/// Divide chunks, which are in order, into runs of adjacent ones of one group.
+fn split_runs(chunks: &[u64]) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for chunk in chunks {
+        match runs.last_mut() {
+            Some(run) if run.end == *chunk && chunk % GROUP_CHUNKS != 0 => run.end += 1,
+            _ => runs.push(*chunk..chunk + 1),
+        }
+    }
+    runs
+}
+
+/// Return how long to wait before another attempt; none if none is needed.
+fn find_delay(outcomes: &[(u64, Outcome)]) -> Option<Duration> {
+    let errors = outcomes
+        .iter()
+        .filter_map(|(_, outcome)| outcome.as_ref().err());
+    errors.map(ChunkError::delay).max()
+}
+
+fn collect_kept_out(outcomes: Vec<(u64, Outcome)>) -> Result<KeptOut, ChunkError> {
+    let mut kept_out = HashMap::new();
+    for (chunk, outcome) in outcomes {
+        if let Chunk::Bytes(bytes) = outcome? {
+            kept_out.insert(chunk, bytes);
+        }
+    }
+    Ok(kept_out)
 }
 
 /// Return the time so many seconds later, by the monotonic clock in nanoseconds.

@@ -6,16 +6,21 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 
+use diffcache_core::compressed::GROUP_LEAVES;
+use diffcache_core::leaf::LEAF_LEN;
 use diffcache_core::manifest::{leaf_len, Manifest, LEAF_SIZE};
 
 use crate::error::DaemonError;
 
 /// Bytes of a chunk, which one request fetches.
 pub const CHUNK: u64 = 256 << 10;
+/// Chunks of a group, which have one frame in a compressed form, and one home at a site.
+pub const GROUP_CHUNKS: u64 = GROUP_LEAVES * LEAF_LEN as u64 / CHUNK;
 const CHUNK_LEAVES: u64 = CHUNK / LEAF_SIZE;
 /// Room on the disk that is left to what is being read.
 const RESERVE: u64 = 16 * CHUNK;
@@ -146,6 +151,12 @@ impl Leaves {
         )
     }
 
+    /// Return the length of adjacent chunks.
+    pub fn run_len(&self, run: &Range<u64>) -> usize {
+        let end = (run.end * CHUNK).min(self.manifest.size());
+        end.saturating_sub(run.start * CHUNK) as usize
+    }
+
     /// Return the number of chunks.
     pub fn chunk_count(&self) -> u64 {
         self.manifest.size().div_ceil(CHUNK)
@@ -227,7 +238,7 @@ impl Leaves {
         Ok(())
     }
 
-    /// Return the first leaf of a chunk whose bytes are wrong.
+    /// Return the first leaf with wrong bytes, of bytes that begin with a chunk.
     pub fn find_wrong(&self, chunk: u64, bytes: &[u8]) -> Option<u64> {
         let first = chunk * CHUNK_LEAVES;
         let mut leaves = bytes.chunks(LEAF_SIZE as usize).zip(first..);

@@ -4,7 +4,8 @@
 //! capabilities and answers the requests. When a worker dies, the keeper starts the next, which first answers the requests that it finds in the
 //! shared memory: reads of an immutable file may be answered twice, so no request is lost.
 //!
-//! * [`lazy_file`] serves ranges: from the [`leaves`] that are on the local disk, or else by one fetch per chunk from the [`sources`]: files, HTTP servers and [`peer`]s.
+//! * [`lazy_file`] serves ranges: from the [`leaves`] that are on the local disk, or else by one fetch ([`flights`]) per chunk from the [`sources`]: its [`homes`] at the site, files, HTTP servers and [`peer`]s.
+//! * [`peer_requests`] are what the data plane of this host asks for peers.
 //! * [`prefetch`] fetches what is going to be read; [`learned`] counts what was, and [`record`] notes it.
 //! * [`supervisor`] is the service beside an agent: one keeper for each image, over [`http`] on a unix socket.
 //! * [`filesystem`] is the directory with that one file, for the dispatcher of `fuse-backend-rs`.
@@ -12,6 +13,8 @@
 pub mod config;
 pub mod error;
 pub mod filesystem;
+pub mod flights;
+pub mod homes;
 pub mod http;
 pub mod hydration;
 pub mod keeper;
@@ -20,9 +23,11 @@ pub mod learned;
 pub mod leaves;
 pub mod mapping;
 pub mod peer;
+pub mod peer_requests;
 pub mod prefetch;
 pub mod profile;
 pub mod record;
+pub mod rest;
 pub mod shared;
 pub mod signals;
 pub mod source;

@@ -6,6 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -22,26 +23,39 @@ use diffcache_dataplane::ids::{unhex, Kind, ObjectKey};
 use diffcache_dataplane::transport::auth::{Keys, SiteKey};
 use diffcache_dataplane::transport::tls::{Options, PlainPeers, Tls};
 
-use crate::config::{Identity, PeerPlace};
+use crate::config::Identity;
 use crate::error::DaemonError;
 use crate::lazy_file::lock;
-use crate::leaves::CHUNK;
+use crate::leaves::{CHUNK, GROUP_CHUNKS};
 use crate::source::{Fetched, Source, SourceError};
 
-/// How long a host may send nothing.
+/// How long a repository may send nothing.
 const SILENCE: Duration = Duration::from_secs(10);
+/// How long a host of the site may send nothing until it is asked anew: one that is gone is noticed so.
+const SITE_SILENCE: Duration = Duration::from_secs(3);
 /// How long a host keeps an object for this one between requests.
 const HOLD_SECONDS: u64 = 15;
 /// How long a host without a usable compressed form is not asked for it again.
 const NO_FORM_TIME: Duration = Duration::from_secs(300);
 /// Groups that are remembered for readers who waited while one was fetched.
 const RECENT: usize = 4;
-const GROUP_CHUNKS: u64 = GROUP_LEAVES * LEAF_LEN as u64 / CHUNK;
 const KEY_LEN: usize = 32;
+
+/// What a data plane is to this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It is behind a WAN, where bytes are dear.
+    Repository,
+    /// It has the image, or part of it: what it lacks it does not fetch for this host.
+    Holder,
+    /// It fetches what it lacks.
+    Home,
+}
 
 /// Opens data planes as sources, over shared connections.
 pub struct Peers {
-    client: Arc<Client>,
+    site: Arc<Client>,
+    repositories: Arc<Client>,
     gate: Arc<Gate>,
 }
 
@@ -68,13 +82,14 @@ impl Peers {
         );
         let tls = tls.and_then(|options| options.map(Tls::open).transpose());
         let tls = tls.map_err(|error| DaemonError::Config(error.to_string()))?;
-        let client = Client::new(
-            keys.map(Keys::single),
-            SILENCE,
-            Arc::new(Counters::default()),
-        );
+        let (keys, tls) = (keys.map(Keys::single), tls.map(Arc::new));
+        let client = |silence| {
+            let client = Client::new(keys.clone(), silence, Arc::new(Counters::default()));
+            Arc::new(client.with_tls(tls.clone()))
+        };
         Ok(Peers {
-            client: Arc::new(client.with_tls(tls.map(Arc::new))),
+            site: client(SITE_SILENCE),
+            repositories: client(SILENCE),
             gate: Arc::default(),
         })
     }
@@ -85,11 +100,11 @@ impl Peers {
     /// `Config` if its URL cannot be used.
     pub fn open(
         &self,
-        place: &PeerPlace,
+        url: &str,
+        role: Role,
         manifest: &Arc<Manifest>,
     ) -> Result<Box<dyn Source>, DaemonError> {
-        let peer =
-            Peer::parse(&place.peer).map_err(|error| DaemonError::Config(error.to_string()))?;
+        let peer = Peer::parse(url).map_err(|error| DaemonError::Config(error.to_string()))?;
         let remote = |kind| Remote {
             peer: peer.clone(),
             key: ObjectKey {
@@ -98,9 +113,10 @@ impl Peers {
             },
         };
         Ok(Box::new(PeerSource {
-            name: place.peer.clone(),
+            name: url.to_owned(),
+            role,
             template: remote(Kind::Templates),
-            form: place.wan.then(|| Form {
+            form: (role == Role::Repository).then(|| Form {
                 remote: remote(Kind::Compressed),
                 manifest: manifest.clone(),
                 index: Mutex::default(),
@@ -108,7 +124,10 @@ impl Peers {
                 freed: Condvar::new(),
                 recent: Mutex::default(),
             }),
-            client: self.client.clone(),
+            client: match role {
+                Role::Repository => self.repositories.clone(),
+                Role::Holder | Role::Home => self.site.clone(),
+            },
             gate: self.gate.clone(),
         }))
     }
@@ -137,6 +156,7 @@ fn read_key(name: &str, path: &Path) -> Result<SiteKey, DaemonError> {
 /// A template at a data plane.
 struct PeerSource {
     name: String,
+    role: Role,
     template: Remote,
     form: Option<Form>,
     client: Arc<Client>,
@@ -148,16 +168,25 @@ impl Source for PeerSource {
         &self.name
     }
 
-    fn fetch(&self, chunk: u64, len: usize, limit: Duration) -> Result<Fetched, SourceError> {
+    fn is_near(&self) -> bool {
+        self.role != Role::Repository
+    }
+
+    fn is_alive(&self) -> bool {
+        let end = Instant::now() + SITE_SILENCE;
+        let stop = Stop::new(Cancel::default(), self.gate.clone()).before(end);
+        self.client.probe(&self.template.peer, &stop).is_ok()
+    }
+
+    fn fetch(&self, run: &Range<u64>, len: usize, limit: Duration) -> Result<Fetched, SourceError> {
         let end = Instant::now() + limit;
         if let Some(form) = &self.form {
-            if let Some(fetched) = form.fetch(self, chunk, end)? {
+            if let Some(fetched) = form.fetch(self, run, end)? {
                 return Ok(fetched);
             }
         }
-        let start = chunk * CHUNK;
-        let range = (start, start + len as u64);
-        let (bytes, _) = self.read(&self.template, range, end)?;
+        let start = run.start * CHUNK;
+        let bytes = self.read_patiently((start, start + len as u64), end)?;
         Ok(Fetched {
             bytes,
             others: Vec::new(),
@@ -167,13 +196,24 @@ impl Source for PeerSource {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8], limit: Duration) -> Result<(), SourceError> {
         let range = (offset, offset + buffer.len() as u64);
-        let (bytes, _) = self.read(&self.template, range, Instant::now() + limit)?;
-        buffer.copy_from_slice(&bytes);
+        buffer.copy_from_slice(&self.read_patiently(range, Instant::now() + limit)?);
         Ok(())
     }
 }
 
 impl PeerSource {
+    /// Read a range of the template before `end`.
+    ///
+    /// A home that is silent while it fetches the range is asked again as long as it can be connected to: it joins the fetch that is on its way.
+    fn read_patiently(&self, range: (u64, u64), end: Instant) -> Result<Vec<u8>, SourceError> {
+        loop {
+            match self.read(&self.template, range, end) {
+                Err(SourceError::Silent(_)) if self.role == Role::Home && Instant::now() < end => {}
+                found => return found.map(|(bytes, _)| bytes),
+            }
+        }
+    }
+
     /// Read a range of an object before `end`; return it and the size of the whole object.
     fn read(
         &self,
@@ -208,6 +248,7 @@ impl PeerSource {
             range: Some(range),
             body: b"",
             hold: HOLD_SECONDS,
+            only_present: self.role == Role::Holder,
         };
         self.client.send(connection, remote, &ask)?;
         let head = self.client.receive_range(connection, remote, range, stop)?;
@@ -226,6 +267,7 @@ fn to_source_error(error: TransferError) -> SourceError {
         TransferError::Cancelled { .. } => {
             SourceError::Unreachable("it does not answer in time".to_owned())
         }
+        TransferError::PeerSlow { .. } => SourceError::Silent(error.to_string()),
         error => SourceError::Unreachable(error.to_string()),
     }
 }
@@ -266,23 +308,23 @@ impl Drop for Turn<'_> {
 }
 
 impl Form {
-    /// Fetch the group of a chunk before `end`; none if the host has no usable form.
+    /// Fetch the group of some chunks of one before `end`; none if the host has no usable form.
     fn fetch(
         &self,
         host: &PeerSource,
-        chunk: u64,
+        run: &Range<u64>,
         end: Instant,
     ) -> Result<Option<Fetched>, SourceError> {
         let Some(index) = self.index(host, end)? else {
             return Ok(None);
         };
-        let group = chunk / GROUP_CHUNKS;
+        let group = run.start / GROUP_CHUNKS;
         let Some(frame) = index.frame_of(group * GROUP_LEAVES) else {
             return Ok(None);
         };
         let turn = self.take_turn(group, end)?;
         if let Some(chunks) = self.find_recent(group) {
-            return Ok(split(&chunks, chunk, 0));
+            return Ok(split(&chunks, run, 0));
         }
         let range = (frame.offset, frame.offset + frame.length as u64);
         let (bytes, _) = host.read(&self.remote, range, end)?;
@@ -294,7 +336,7 @@ impl Form {
         recent.truncate(RECENT - 1);
         recent.push_front((group, chunks.clone()));
         drop((recent, turn));
-        Ok(split(&chunks, chunk, frame.length as u64))
+        Ok(split(&chunks, run, frame.length as u64))
     }
 
     fn index(&self, host: &PeerSource, end: Instant) -> Result<Option<Arc<Index>>, SourceError> {
@@ -378,13 +420,17 @@ impl Form {
     }
 }
 
-/// Tell the chunk that was asked for from those that came with it.
-fn split(chunks: &[(u64, Vec<u8>)], wanted: u64, moved: u64) -> Option<Fetched> {
-    let (_, bytes) = chunks.iter().find(|(number, _)| *number == wanted)?;
-    let others = chunks.iter().filter(|(number, _)| *number != wanted);
+/// Tell the chunks that were asked for from those that came with them.
+fn split(chunks: &[(u64, Vec<u8>)], wanted: &Range<u64>, moved: u64) -> Option<Fetched> {
+    let (asked, others): (Vec<_>, Vec<_>) = chunks
+        .iter()
+        .partition(|(number, _)| wanted.contains(number));
+    if asked.len() as u64 != wanted.end - wanted.start {
+        return None;
+    }
     Some(Fetched {
-        bytes: bytes.clone(),
-        others: others.cloned().collect(),
+        bytes: asked.iter().flat_map(|(_, bytes)| bytes).copied().collect(),
+        others: others.into_iter().cloned().collect(),
         moved,
     })
 }

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
-use crate::config::MAX_SOURCES;
+use crate::config::{MAX_HOMES, MAX_SOURCES};
 use crate::error::DaemonError;
 use crate::mapping::Mapping;
 
@@ -70,6 +70,10 @@ pub enum Counter {
     NotRecorded,
     /// Modification time that the file shows, in seconds since 1970.
     ModifiedS,
+    /// Ranges that were served to peers.
+    PeerRequests,
+    /// Their bytes.
+    PeerBytes,
 }
 
 /// What is counted of each source.
@@ -87,6 +91,9 @@ pub enum SourceCounter {
 /// Where the counters of sources begin, and how many a source has room for.
 const SOURCES_AT: usize = 128;
 const SOURCE_LEN: usize = 4;
+/// Sources that are counted: homes come after the others.
+const COUNTED: usize = MAX_SOURCES + MAX_HOMES;
+const _: () = assert!((SOURCES_AT + COUNTED * SOURCE_LEN) * 8 <= COUNTERS_LEN);
 
 /// A mapping of the shared memory.
 pub struct Shared {
@@ -135,14 +142,14 @@ impl Shared {
 
     /// Return a counter of a source.
     pub fn source_counter(&self, source: usize, counter: SourceCounter) -> &AtomicU64 {
-        let at = SOURCES_AT + source.min(MAX_SOURCES - 1) * SOURCE_LEN + counter as usize;
+        let at = SOURCES_AT + source.min(COUNTED - 1) * SOURCE_LEN + counter as usize;
         // SAFETY: within the first page of the mapping and aligned to 8 bytes; it is only ever used as an atomic.
         unsafe { self.memory.base.cast::<AtomicU64>().add(at).as_ref() }
     }
 
     /// Forget what was counted of sources, because they are others now.
     pub fn clear_sources(&self) {
-        for source in 0..MAX_SOURCES {
+        for source in 0..COUNTED {
             for counter in [
                 SourceCounter::Requests,
                 SourceCounter::Bytes,

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +33,9 @@ pub enum SourceError {
     /// The host does not have the image.
     #[error("{0}")]
     Absent(String),
+    /// The host can be connected to, and sends nothing.
+    #[error("{0}")]
+    Silent(String),
     /// The server sent less than it promised.
     #[error("fewer bytes than asked for ({0})")]
     Short(String),
@@ -82,13 +86,23 @@ pub trait Source: Send + Sync {
     /// Path or URL.
     fn name(&self) -> &str;
 
-    /// Fetch a chunk, and what is no dearer with it, within `limit`.
+    /// Return whether it is a host of the site.
+    fn is_near(&self) -> bool {
+        false
+    }
+
+    /// Return whether it answers at all.
+    fn is_alive(&self) -> bool {
+        true
+    }
+
+    /// Fetch adjacent chunks of `len` bytes, and what is no dearer with them, within `limit`.
     ///
     /// # Errors
     /// As `SourceError`.
-    fn fetch(&self, chunk: u64, len: usize, limit: Duration) -> Result<Fetched, SourceError> {
+    fn fetch(&self, run: &Range<u64>, len: usize, limit: Duration) -> Result<Fetched, SourceError> {
         let mut bytes = vec![0; len];
-        self.read_at(chunk * CHUNK, &mut bytes, limit)?;
+        self.read_at(run.start * CHUNK, &mut bytes, limit)?;
         Ok(Fetched {
             bytes,
             others: Vec::new(),

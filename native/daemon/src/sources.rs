@@ -1,66 +1,31 @@
-//! The sources of one image, asked in the order of their cost.
+//! Where the chunks of one image come from: their homes at the site, and the sources in the order of their cost.
 //!
 //! A source that fails is left alone for a while, twice as long each time, as long as others serve. When all fail, each is asked at every attempt.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::lazy_file::{lock, ChunkError};
+use crate::config::MAX_SOURCES;
+use crate::flights::Reach;
+use crate::homes::{Home, Homes};
+use crate::lazy_file::ChunkError;
 use crate::leaves::Leaves;
+use crate::rest::Known;
 use crate::shared::{Counter, Shared, SourceCounter};
 use crate::source::{Fetched, Source, SourceError};
 
-const FIRST_REST: Duration = Duration::from_secs(1);
-const LONGEST_REST: Duration = Duration::from_secs(30);
-/// A host that does not have the image may get it.
-const ABSENT_REST: Duration = Duration::from_secs(20);
-/// A source that sent wrong bytes holds another image or is damaged.
-const WRONG_REST: Duration = Duration::from_secs(300);
 /// How long a source may take while another one could be asked.
 const SHARE_TIME: Duration = Duration::from_secs(10);
-
-/// How long a source is left alone.
-#[derive(Clone, Copy, Debug)]
-struct Rest {
-    until: Option<Instant>,
-    next: Duration,
-}
-
-struct Known {
-    source: Box<dyn Source>,
-    rest: Mutex<Rest>,
-}
-
-impl Known {
-    fn awake_at(&self, now: Instant) -> Instant {
-        lock(&self.rest).until.map_or(now, |until| until.max(now))
-    }
-
-    fn succeeded(&self) {
-        *lock(&self.rest) = Rest {
-            until: None,
-            next: FIRST_REST,
-        };
-    }
-
-    fn failed(&self, error: &ChunkError) {
-        let mut rest = lock(&self.rest);
-        let time = match error {
-            ChunkError::Wrong(_) => WRONG_REST,
-            ChunkError::Source(error) if error.is_absent() => ABSENT_REST,
-            error => {
-                let time = rest.next.max(error.delay());
-                rest.next = (rest.next * 2).min(LONGEST_REST);
-                time
-            }
-        };
-        rest.until = Some(Instant::now() + time);
-    }
-}
+/// How long a home may take, which fetches a chunk over the WAN; a little longer than it gives itself.
+const HOME_TIME: Duration = Duration::from_secs(28);
+/// How long another host may take to say whether it has a chunk.
+const LOOK_TIME: Duration = Duration::from_secs(3);
 
 /// All sources of an image.
 pub struct Sources {
+    homes: Homes,
     known: Vec<Known>,
     shared: Arc<Shared>,
 }
@@ -68,50 +33,141 @@ pub struct Sources {
 impl Sources {
     /// Take sources, the cheapest first, and count what they do.
     pub fn new(sources: Vec<Box<dyn Source>>, shared: Arc<Shared>) -> Sources {
-        let know = |source| Known {
-            source,
-            rest: Mutex::new(Rest {
-                until: None,
-                next: FIRST_REST,
-            }),
-        };
         Sources {
-            known: sources.into_iter().map(know).collect(),
+            homes: Homes::default(),
+            known: sources.into_iter().map(Known::new).collect(),
             shared,
         }
     }
 
-    /// Return the name of the cheapest source, for logs.
-    pub fn name(&self) -> &str {
-        self.known.first().map_or("", |known| known.source.name())
+    /// Ask the homes of chunks first.
+    pub fn with_homes(mut self, homes: Homes) -> Sources {
+        self.homes = homes;
+        self
     }
 
-    /// Fetch a chunk, verified, from the first source that serves it within `limit`.
+    /// Return the homes of chunks.
+    pub fn homes(&self) -> &Homes {
+        &self.homes
+    }
+
+    /// Return the name of the cheapest source, for logs.
+    pub fn name(&self) -> &str {
+        self.known.first().map_or("", |known| known.source().name())
+    }
+
+    /// Return where this host's own fetch of a chunk goes.
+    pub fn reach(&self, chunk: u64) -> Reach {
+        match self.homes.is_here(chunk, Instant::now()) {
+            true => Reach::Direct,
+            false => Reach::Site,
+        }
+    }
+
+    /// Fetch adjacent chunks of one group, verified, from the first source that serves them within `limit`.
     ///
     /// # Errors
     /// Of the source that was asked last.
     pub fn fetch(
         &self,
         leaves: &Leaves,
-        chunk: u64,
+        run: &Range<u64>,
+        reach: Reach,
         limit: Duration,
     ) -> Result<Fetched, ChunkError> {
-        let begun = Instant::now();
-        let order = self.order(begun);
+        let end = Instant::now() + limit;
+        if reach == Reach::Site {
+            if let Some(fetched) = self.fetch_from_homes(leaves, run, end) {
+                return Ok(fetched);
+            }
+        }
+        self.fetch_directly(leaves, run, end)
+    }
+
+    /// Ask the homes in the order of their rank, up to this host.
+    fn fetch_from_homes(&self, leaves: &Leaves, run: &Range<u64>, end: Instant) -> Option<Fetched> {
+        for (place, home) in self.homes.of(run.start) {
+            // This host is the next in rank.
+            let home = home?;
+            if !home.asked.is_awake(Instant::now()) {
+                continue;
+            }
+            // The rest of the time is for where the image is.
+            let left = end.saturating_duration_since(Instant::now()) / 2;
+            let asked = self.ask(
+                place + MAX_SOURCES,
+                home.asked.source(),
+                leaves,
+                run,
+                left.min(HOME_TIME),
+            );
+            match asked {
+                Ok(fetched) => {
+                    home.asked.succeeded();
+                    return Some(fetched);
+                }
+                Err(error) => home.asked.failed(&error),
+            }
+        }
+        None
+    }
+
+    /// Ask hosts that have the image or the chunks, then where it is dearer.
+    fn fetch_directly(
+        &self,
+        leaves: &Leaves,
+        run: &Range<u64>,
+        end: Instant,
+    ) -> Result<Fetched, ChunkError> {
+        let order = self.order(Instant::now());
         let mut last = ChunkError::TooSlow;
+        let mut neighbour = self.homes.neighbour(run.start, Instant::now());
         for (place, index) in order.iter().enumerate() {
-            let left = limit.saturating_sub(begun.elapsed());
+            let known = &self.known[*index];
+            if !known.source().is_near() {
+                if let Some(fetched) = neighbour
+                    .take()
+                    .and_then(|home| self.look(home, leaves, run))
+                {
+                    return Ok(fetched);
+                }
+            }
+            let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             let is_last = place + 1 == order.len();
             let limit = if is_last { left } else { left.min(SHARE_TIME) };
-            match self.ask(*index, leaves, chunk, limit) {
-                Ok(fetched) => return Ok(fetched),
-                Err(error) => last = error,
+            match self.ask(*index, known.source(), leaves, run, limit) {
+                Ok(fetched) => {
+                    known.succeeded();
+                    return Ok(fetched);
+                }
+                Err(error) => {
+                    known.failed(&error);
+                    last = error;
+                }
             }
         }
         Err(last)
+    }
+
+    /// Ask a host for chunks that it may have fetched as their home.
+    fn look(
+        &self,
+        (place, home): (usize, &Home),
+        leaves: &Leaves,
+        run: &Range<u64>,
+    ) -> Option<Fetched> {
+        let index = place + MAX_SOURCES;
+        match self.ask(index, &*home.looked_at, leaves, run, LOOK_TIME) {
+            Ok(fetched) => Some(fetched),
+            Err(ChunkError::Source(error)) if error.is_absent() => None,
+            Err(error) => {
+                home.asked.failed(&error);
+                None
+            }
+        }
     }
 
     /// Return the sources that are not left alone, then the others, those first whose rest ends first.
@@ -124,50 +180,46 @@ impl Sources {
     fn ask(
         &self,
         index: usize,
+        source: &dyn Source,
         leaves: &Leaves,
-        chunk: u64,
+        run: &Range<u64>,
         limit: Duration,
     ) -> Result<Fetched, ChunkError> {
-        let known = &self.known[index];
         self.count(index, SourceCounter::Requests, 1);
-        let (_, len) = leaves.chunk_range(chunk);
-        let asked = known.source.fetch(chunk, len, limit);
+        let len = leaves.run_len(run);
+        let asked = source.fetch(run, len, limit);
         let outcome = asked
             .map_err(ChunkError::from)
-            .and_then(|fetched| self.verify(index, leaves, chunk, fetched));
-        match &outcome {
-            Ok(_) => known.succeeded(),
-            Err(error) => {
-                self.count(index, SourceCounter::Failures, 1);
-                known.failed(error);
-            }
+            .and_then(|fetched| self.verify(index, source, leaves, run, fetched));
+        if outcome.is_err() {
+            self.count(index, SourceCounter::Failures, 1);
         }
         outcome
     }
 
-    /// Check a chunk, and drop what came with it if that is wrong.
+    /// Check chunks, and drop what came with them if that is wrong.
     fn verify(
         &self,
         index: usize,
+        source: &dyn Source,
         leaves: &Leaves,
-        chunk: u64,
+        run: &Range<u64>,
         mut fetched: Fetched,
     ) -> Result<Fetched, ChunkError> {
         self.count(index, SourceCounter::Bytes, fetched.moved);
-        if fetched.bytes.len() != leaves.chunk_range(chunk).1 {
-            let reason = format!("{} bytes of chunk {chunk}", fetched.bytes.len());
+        if fetched.bytes.len() != leaves.run_len(run) {
+            let reason = format!("{} bytes of chunks {run:?}", fetched.bytes.len());
             return Err(SourceError::Short(reason).into());
         }
-        let name = self.known[index].source.name();
         let is_sound = |chunk: u64, bytes: &[u8]| match leaves.find_wrong(chunk, bytes) {
             None => Ok(()),
             Some(leaf) => {
                 self.shared.add(Counter::Corrupt, 1);
-                eprintln!("Dropped leaf {leaf} from {name}: wrong bytes");
+                eprintln!("Dropped leaf {leaf} from {}: wrong bytes", source.name());
                 Err(ChunkError::Wrong(leaf))
             }
         };
-        is_sound(chunk, &fetched.bytes)?;
+        is_sound(run.start, &fetched.bytes)?;
         fetched.others.retain(|(other, bytes)| {
             bytes.len() == leaves.chunk_range(*other).1 && is_sound(*other, bytes).is_ok()
         });

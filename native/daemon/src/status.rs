@@ -12,8 +12,9 @@ use std::time::Duration;
 use diffcache_core::manifest::Manifest;
 use serde_json::{json, Value};
 
-use crate::config::{Config, Place};
+use crate::config::{Config, HomeHost, Place, MAX_SOURCES};
 use crate::error::DaemonError;
+use crate::homes;
 use crate::hydration::{Plan, Progress};
 use crate::keeper::{self, SharedConfig};
 use crate::learned::Learned;
@@ -71,7 +72,11 @@ fn ask_at(state: &Path, name: &str, longest: u64) -> io::Result<Value> {
 }
 
 /// Give a path of a socket that is short enough for one: a folder's may be longer.
-fn within<T>(state: &Path, name: &str, run: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+pub fn within<T>(
+    state: &Path,
+    name: &str,
+    run: impl FnOnce(&Path) -> io::Result<T>,
+) -> io::Result<T> {
     let folder = File::open(state)?;
     let short = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
     run(Path::new(&short))
@@ -119,24 +124,46 @@ pub fn describe(
         "worker_pid": shared.get(Counter::WorkerPid),
         "pid": std::process::id(),
         "sources": describe_sources(config, shared),
+        "homes": describe_homes(config, manifest, shared),
+        "peers": {
+            "requests": shared.get(Counter::PeerRequests),
+            "bytes": shared.get(Counter::PeerBytes),
+        },
     }))
 }
 
 fn describe_sources(config: &Config, shared: &Shared) -> Vec<Value> {
-    let describe = |(index, place): (usize, &Place)| {
-        let count = |counter| {
-            shared
-                .source_counter(index, counter)
-                .load(Ordering::Relaxed)
-        };
-        json!({
-            "url": place.name(),
-            "requests": count(SourceCounter::Requests),
-            "bytes": count(SourceCounter::Bytes),
-            "failures": count(SourceCounter::Failures),
-        })
-    };
+    let describe = |(index, place): (usize, &Place)| describe_source(place.name(), index, shared);
     config.sources.iter().enumerate().map(describe).collect()
+}
+
+fn describe_source(url: &str, index: usize, shared: &Shared) -> Value {
+    let count = |counter| {
+        shared
+            .source_counter(index, counter)
+            .load(Ordering::Relaxed)
+    };
+    json!({
+        "url": url,
+        "requests": count(SourceCounter::Requests),
+        "bytes": count(SourceCounter::Bytes),
+        "failures": count(SourceCounter::Failures),
+    })
+}
+
+/// Describe the homes of chunks by their rank.
+fn describe_homes(config: &Config, manifest: &Manifest, shared: &Shared) -> Vec<Value> {
+    let Some(homes) = &config.homes else {
+        return Vec::new();
+    };
+    let describe = |(place, host): (usize, &HomeHost)| {
+        let mut value = describe_source(&host.url, place + MAX_SOURCES, shared);
+        value["name"] = json!(host.name);
+        value["own"] = json!(host.name == homes.own);
+        value
+    };
+    let ranked = homes::rank(homes, manifest.content_id());
+    ranked.into_iter().enumerate().map(describe).collect()
 }
 
 /// Return plan and progress of the hydration as JSON.

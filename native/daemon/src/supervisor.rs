@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal};
 use serde::Deserialize;
 use serde_json::{json, Value};
 
-use crate::config::{self, Hydrate, Identity, Place};
+use crate::config::{self, Homes, Hydrate, Identity, Place};
 use crate::error::DaemonError;
 use crate::http::{self, Answer, Request};
 use crate::lazy_file::lock;
@@ -80,6 +80,7 @@ fn yes() -> bool {
 struct Wanted {
     manifest: PathBuf,
     sources: Vec<Place>,
+    homes: Option<Homes>,
     profile: Option<PathBuf>,
     #[serde(default = "yes")]
     prefetch: bool,
@@ -94,6 +95,7 @@ struct Wanted {
 #[serde(deny_unknown_fields)]
 struct Change {
     sources: Option<Vec<Place>>,
+    homes: Option<Homes>,
     hydrate: Option<Hydrate>,
     rate: Option<u64>,
     wait: Option<f64>,
@@ -521,6 +523,7 @@ impl Supervisor {
         if let Some(image) = images.get_mut(id) {
             let change = Change {
                 sources: Some(wanted.sources),
+                homes: wanted.homes,
                 hydrate: Some(wanted.hydrate),
                 rate: wanted.rate,
                 wait: Some(wanted.wait),
@@ -563,6 +566,7 @@ impl Supervisor {
             .map(|path| copy_profile(&path, &image.folder.join("profile.1"), &found));
         let config = config::Config {
             sources: wanted.sources,
+            homes: wanted.homes,
             identity: self.config.identity.clone(),
             manifest: copy(&wanted.manifest, &image.folder.join("manifest"))?,
             mount,
@@ -671,6 +675,7 @@ fn change_image(image: &Image, change: Change) -> Result<(), Refusal> {
     let changed = config::Config {
         profile: profile.or_else(|| found.profile.clone()),
         sources: change.sources.unwrap_or_else(|| found.sources.clone()),
+        homes: change.homes.or_else(|| found.homes.clone()),
         hydrate: change.hydrate.unwrap_or(found.hydrate),
         rate: change.rate.or(found.rate),
         wait: change.wait.unwrap_or(found.wait),

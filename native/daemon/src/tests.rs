@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use diffcache_core::manifest::{leaf_hash, Builder, LeafHash, Manifest, LEAF_SIZE};
 use diffcache_core::task::Task;
+use diffcache_dataplane::serving::partial::{RangeRequest, Want};
 use diffcache_prefetch::replay::Policy;
 use diffcache_prefetch::Profile;
 
-use crate::lazy_file::{ChunkError, LazyFile};
+use crate::flights::Reach;
+use crate::homes::{Home, Homes};
+use crate::lazy_file::{ChunkError, LazyFile, Provided};
 use crate::leaves::{data_path, Leaves, CHUNK};
 use crate::prefetch::Prefetcher;
+use crate::rest::Known;
 use crate::shared::{free, request_len, Counter, Shared, SourceCounter};
 use crate::source::{Source, SourceError};
 use crate::sources::Sources;
@@ -105,7 +109,8 @@ fn a_read_fetches_its_chunks_and_nothing_else() {
         read(&file, start as u64, 20).unwrap(),
         fixture.content[start..start + 20]
     );
-    assert_eq!(fixture.requests(), [0, CHUNK]);
+    // Adjacent chunks are one request.
+    assert_eq!(fixture.requests(), [0]);
     assert_eq!(shared.get(Counter::Misses), 1);
     read(&file, 0, 2 * CHUNK as usize).unwrap();
     assert!(fixture.requests().is_empty());
@@ -261,7 +266,10 @@ fn failing_sources_are_passed_over_and_all_asked_when_all_fail() {
         })
     };
     let sources = Sources::new(flags.iter().map(open).collect(), shared.clone());
-    let fetch = |chunk| sources.fetch(&leaves, chunk, Duration::from_secs(60));
+    let fetch = |chunk| {
+        let limit = Duration::from_secs(60);
+        sources.fetch(&leaves, &(chunk..chunk + 1), Reach::Direct, limit)
+    };
     let requests = || {
         flags
             .each_ref()
@@ -289,4 +297,138 @@ fn failing_sources_are_passed_over_and_all_asked_when_all_fail() {
             .load(Ordering::SeqCst)
     });
     assert_eq!(failures, [2, 1]);
+}
+
+/// A site of one host beside this one, which is the home of no chunk here; what was asked of each is noted.
+struct Site {
+    fixture: Fixture,
+    home: Arc<AtomicBool>,
+    asked: [Arc<AtomicUsize>; 3],
+}
+
+/// Places in `Site::asked`.
+const HOME: usize = 0;
+const NEIGHBOUR: usize = 1;
+const WAN: usize = 2;
+
+/// A host that has no byte of the image.
+struct Empty(Arc<AtomicUsize>);
+
+impl Source for Empty {
+    fn name(&self) -> &str {
+        "empty"
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8], _: Duration) -> Result<(), SourceError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Err(SourceError::Absent("nothing here".to_owned()))
+    }
+}
+
+impl Site {
+    fn new() -> Site {
+        Site {
+            fixture: Fixture::new(),
+            home: Arc::default(),
+            asked: Default::default(),
+        }
+    }
+
+    fn flaky(&self, place: usize, fails: &Arc<AtomicBool>) -> Box<dyn Source> {
+        Box::new(Flaky {
+            content: self.fixture.content.clone(),
+            fails: fails.clone(),
+            requests: self.asked[place].clone(),
+        })
+    }
+
+    /// Open the image; the other host is the home of its only group.
+    fn open(&self) -> LazyFile {
+        let shared = Arc::new(Shared::map(Shared::create(4).unwrap()).unwrap());
+        let leaves = Leaves::open(self.fixture.folder.path(), self.fixture.manifest.clone());
+        let home = Home {
+            asked: Known::home(self.flaky(HOME, &self.home)),
+            looked_at: Box::new(Empty(self.asked[NEIGHBOUR].clone())),
+        };
+        let sources = vec![self.flaky(WAN, &Arc::default())];
+        let sources =
+            Sources::new(sources, shared.clone()).with_homes(Homes::new(vec![Some(home), None]));
+        LazyFile::new(leaves.unwrap(), sources, shared, Duration::ZERO, None)
+    }
+
+    fn asked(&self) -> [usize; 3] {
+        self.asked
+            .each_ref()
+            .map(|count| count.swap(0, Ordering::SeqCst))
+    }
+}
+
+fn wanted(want: Want, chunk: u64) -> RangeRequest {
+    RangeRequest {
+        want,
+        offset: chunk * CHUNK + 5,
+        len: 9,
+    }
+}
+
+#[test]
+fn a_home_is_asked_before_the_wan_and_passed_over_when_it_fails() {
+    let site = Site::new();
+    let file = site.open();
+    assert_eq!(read(&file, 0, 9).unwrap(), site.fixture.content[..9]);
+    assert_eq!(site.asked(), [1, 0, 0]);
+    site.home.store(true, Ordering::SeqCst);
+    let end = 2 * CHUNK as usize;
+    assert_eq!(
+        read(&file, CHUNK, 9).unwrap(),
+        site.fixture.content[CHUNK as usize..][..9]
+    );
+    assert_eq!(site.asked(), [1, 0, 1]);
+    // It is left alone now, and this host is the next in rank.
+    assert_eq!(
+        read(&file, end as u64, 9).unwrap(),
+        site.fixture.content[end..][..9]
+    );
+    assert_eq!(site.asked(), [0, 0, 1]);
+}
+
+#[test]
+fn what_a_peer_asks_for_is_never_asked_of_a_home() {
+    let site = Site::new();
+    let file = site.open();
+    let limit = Duration::from_secs(60);
+    let provide = |want, chunk| file.provide(&wanted(want, chunk), limit).unwrap();
+    assert_eq!(provide(Want::Present, 1), Provided::Absent);
+    assert_eq!(site.asked(), [0, 0, 0]);
+    // Another host may have it, but is not to fetch it.
+    assert_eq!(provide(Want::Fetched, 1), Provided::InFile);
+    assert_eq!(site.asked(), [0, 1, 1]);
+    assert_eq!(provide(Want::Present, 1), Provided::InFile);
+    assert_eq!(site.asked(), [0, 0, 0]);
+    let mut found = [0; 9];
+    file.leaves()
+        .file()
+        .read_exact_at(&mut found, CHUNK + 5)
+        .unwrap();
+    assert_eq!(found, site.fixture.content[CHUNK as usize + 5..][..9]);
+}
+
+#[test]
+fn what_an_unclean_end_left_is_verified_before_a_peer_gets_it() {
+    let site = Site::new();
+    let file = site.open();
+    read(&file, 0, 9).unwrap();
+    // A kill, then damage on the disk.
+    file.leaves().file().write_all_at(b"damage", 7).unwrap();
+    drop(file);
+    let file = site.open();
+    site.asked();
+    let limit = Duration::from_secs(60);
+    let present = file.provide(&wanted(Want::Present, 0), limit).unwrap();
+    assert_eq!(present, Provided::Absent);
+    assert_eq!(
+        file.provide(&wanted(Want::Fetched, 0), limit).unwrap(),
+        Provided::InFile
+    );
+    assert_eq!(site.asked(), [0, 1, 1]);
 }

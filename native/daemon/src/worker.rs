@@ -14,20 +14,23 @@ use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
 use rustix::io::Errno;
 
-use crate::config::{Config, Hydrate, Identity, Place};
+use crate::config::{self, Config, HomeHost, Hydrate, Identity, Place};
 use crate::error::DaemonError;
 use crate::filesystem::Directory;
+use crate::homes::{self, Home, Homes};
 use crate::hydration::Plan;
 use crate::lazy_file::LazyFile;
 use crate::learned::Learned;
 use crate::leaves::Leaves;
-use crate::peer::Peers;
+use crate::peer::{Peers, Role};
+use crate::peer_requests;
 use crate::prefetch::Prefetcher;
 use crate::profile;
 use crate::record::Recorder;
+use crate::rest::Known;
 use crate::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
 use crate::signals::{self, Signal};
-use crate::source::{self, Source};
+use crate::source;
 use crate::sources::Sources;
 
 /// A request needs this much at least to be one.
@@ -86,7 +89,7 @@ pub fn run(
     let leaves = Leaves::open(&config.state, config.load_manifest()?)?;
     let wait = Duration::from_secs_f64(config.wait);
     let prefetcher = open_prefetcher(config, &leaves, &shared, profile)?;
-    let sources = Sources::new(open_sources(config, leaves.manifest())?, shared.clone());
+    let sources = open_sources(config, leaves.manifest(), &shared)?;
     let file = LazyFile::new(leaves, sources, shared.clone(), wait, prefetcher);
     let file = Arc::new(file);
     let recorder = config
@@ -102,6 +105,11 @@ pub fn run(
         shared: shared.clone(),
         ended: AtomicBool::new(false),
     });
+    peer_requests::serve(&config.state, &file)?;
+    if !file.sources().homes().is_alone() {
+        let file = file.clone();
+        spawn("probe", move || file.probe_homes())?;
+    }
     for index in 0..SLOTS {
         let service = service.clone();
         spawn("fuse", move || service.serve_slot(index))?;
@@ -148,14 +156,48 @@ fn take_profile(file: &LazyFile, profile: BorrowedFd<'_>) {
     }
 }
 
-fn open_sources(config: &Config, manifest: &Manifest) -> Result<Vec<Box<dyn Source>>, DaemonError> {
+fn open_sources(
+    config: &Config,
+    manifest: &Manifest,
+    shared: &Arc<Shared>,
+) -> Result<Sources, DaemonError> {
     let peers = Peers::new(&config.identity)?;
     let manifest = Arc::new(manifest.clone());
     let open = |place: &Place| match place {
         Place::Plain(image) => Ok(source::open_plain(image)),
-        Place::Peer(place) => peers.open(place, &manifest),
+        Place::Peer(place) => {
+            let role = match place.wan {
+                true => Role::Repository,
+                false => Role::Holder,
+            };
+            peers.open(&place.peer, role, &manifest)
+        }
     };
-    config.sources.iter().map(open).collect()
+    let sources: Result<Vec<_>, _> = config.sources.iter().map(open).collect();
+    let homes = match &config.homes {
+        Some(homes) => open_homes(homes, &peers, &manifest)?,
+        None => Homes::default(),
+    };
+    Ok(Sources::new(sources?, shared.clone()).with_homes(homes))
+}
+
+fn open_homes(
+    homes: &config::Homes,
+    peers: &Peers,
+    manifest: &Arc<Manifest>,
+) -> Result<Homes, DaemonError> {
+    let open = |host: &HomeHost| -> Result<Option<Home>, DaemonError> {
+        if host.name == homes.own {
+            return Ok(None);
+        }
+        Ok(Some(Home {
+            asked: Known::home(peers.open(&host.url, Role::Home, manifest)?),
+            looked_at: peers.open(&host.url, Role::Holder, manifest)?,
+        }))
+    };
+    let ranked = homes::rank(homes, manifest.content_id());
+    let members: Result<_, _> = ranked.into_iter().map(open).collect();
+    Ok(Homes::new(members?))
 }
 
 fn open_prefetcher(

@@ -27,6 +27,7 @@ use crate::progress::{Meter, Report};
 use crate::serving::borrowed::Borrowed;
 use crate::serving::claims::Claims;
 use crate::serving::objects::{Landing, Objects, ObjectsError};
+use crate::serving::partial::Partial;
 use crate::serving::server::{Limits, Server, Service};
 use crate::shaper::Shaper;
 use crate::transport::auth::{fresh_nonce, Keys, OldSignatures, Verifier};
@@ -333,6 +334,23 @@ impl DataPlane {
     /// Stops serving a borrowed file; transfers of it that are under way end as they would have.
     pub fn give_back(&self, key: ObjectKey) {
         self.service.objects.give_back(key);
+    }
+
+    /// Serves the template `key` while it arrives, from an image of diffcached: the folder of its state.
+    pub fn attach(&self, key: ObjectKey, folder: &Path) -> Result<(), TransferError> {
+        if key.kind != Kind::Templates {
+            let reason = format!("{key}: diffcached serves templates");
+            return Err(TransferError::Invalid(reason));
+        }
+        let opened = Partial::open(key, folder);
+        let partial = opened.map_err(|error| local_error(key, folder, error))?;
+        self.service.objects.attach(key, partial);
+        Ok(())
+    }
+
+    /// Stops serving an image of diffcached; transfers of it that are under way end as they would have.
+    pub fn detach(&self, key: ObjectKey) {
+        self.service.objects.detach(key);
     }
 
     /// Borrowed objects whose files had changed when they were read, since the last call; they are not served any more.

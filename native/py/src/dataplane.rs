@@ -390,6 +390,18 @@ impl DataPlane {
         Ok(())
     }
 
+    /// Serve a template while it arrives, from an image of diffcached: the folder of its state.
+    fn attach(&self, py: Python<'_>, kind: &str, id: &str, folder: PathBuf) -> PyResult<()> {
+        let key = parse_key(kind, id)?;
+        py.detach(|| self.0.attach(key, &folder)).map_err(translate)
+    }
+
+    /// Stop serving an image of diffcached.
+    fn detach(&self, kind: &str, id: &str) -> PyResult<()> {
+        self.0.detach(parse_key(kind, id)?);
+        Ok(())
+    }
+
     /// Kind and id of the borrowed objects that had changed when they were read, since the last call.
     fn take_changed(&self) -> Vec<(String, String)> {
         let changed = self.0.take_changed().into_iter();

@@ -14,28 +14,16 @@
 import json
 import os
 import pathlib
-import random
-import select
-import shutil
 import signal
 import subprocess
 import sys
 import time
 
-import fixtures
-
-from diffcache_openstack import _native
-from diffcache_openstack.agent.data_plane import in_process
 from diffcache_openstack.agent.lazy import daemon
-from diffcache_openstack.cmd import lazy
 from diffcache_openstack.common import exceptions
-from tests import base
+from tests.functional.lazy import services
 
-_SERVICE = ('import sys; from diffcache_openstack.cmd import lazy_service;'
-            ' sys.exit(lazy_service.main())')
-_KEY = bytes(range(32))
-_MIB = 1 << 20
-_SECONDS = 60
+_MIB = services.MIB
 # Reads past the page cache until a file is there, and checks every byte.
 _READER = '''
 import os, random, sys
@@ -51,95 +39,18 @@ while not os.path.exists(end):
 '''
 
 
-class LazyServiceTest(base.TestCase):
+class LazyServiceTest(services.LazyServicesTest):
 
     def setUp(self):
         super().setUp()
-        if os.geteuid() != 0 or not os.path.exists('/dev/fuse'):
-            self.skipTest('mounting FUSE needs root and /dev/fuse')
-        self.folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
-        (self.folder / 'key').write_text(_KEY.hex())
-        (self.folder / 'key').chmod(0o600)
-        (self.folder / 'conf').write_text(
-            f'[lazy]\nsocket = {self.folder}/socket\n'
-            f'state_dir = {self.folder}/state\n'
-            f'mount = {self.folder}/mount\n'
-            f'[data_plane]\nkey_file = {self.folder}/key\n')
         self.image = self.make_image('image', 1)
         self.repository = self.plane('repository', self.image)
         self.daemon = daemon.Daemon(f'{self.folder}/socket')
-        self.addCleanup(self.end_keepers)
+        self.addCleanup(self.end_keepers, self.folder)
         self.service = self.start()
 
-    def make_image(self, name, seed):
-        """An image of 12 MiB, a third of which is zeros; returns its id."""
-        numbers = random.Random(seed)
-        # Half of each block compresses well.
-        path = self.folder / name
-        path.write_bytes(b''.join(
-            bytes(_MIB) if i % 3 == 0
-            else numbers.randbytes(_MIB // 2) + b'x' * (_MIB // 2)
-            for i in range(12)) + numbers.randbytes(12345))
-        manifest = self.folder / f'{name}.manifest'
-        found = _native.manifest_create(path, manifest)
-        path.rename(self.folder / found['content_id'])
-        manifest.rename(self.manifest(found['content_id']))
-        return found['content_id']
-
-    def content(self, image):
-        return (self.folder / image).read_bytes()
-
-    def manifest(self, image):
-        return self.folder / f'{image}.manifest'
-
-    def plane(self, name, *images, compressed=True):
-        """A host's data plane with some images."""
-        root = self.folder / name
-        plane = in_process.InProcessDataPlane(
-            root, name, '127.0.0.1:0', _KEY, key_name='site')
-        self.addCleanup(plane.close)
-        for image in images:
-            shutil.copy(self.folder / image, root / 'templates' / image)
-            if compressed:
-                _native.compressed_create(
-                    self.folder / image, self.manifest(image),
-                    root / 'compressed' / image, 3)
-        return plane
-
     def start(self):
-        process = subprocess.Popen(
-            [sys.executable, '-c', _SERVICE, '--config-file',
-             str(self.folder / 'conf')])
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        self.wait_until(self.answers)
-        return process
-
-    def answers(self):
-        try:
-            self.daemon.images()
-        except exceptions.ServiceUnavailable:
-            return False
-        return True
-
-    def end_keepers(self):
-        """End what the service leaves running when it ends."""
-        for folder in (self.folder / 'state' / 'images').iterdir():
-            try:
-                keeper = lazy._read_status(str(folder))['pid']
-            except lazy.NotServed:
-                continue
-            descriptor = os.pidfd_open(keeper)
-            os.kill(keeper, signal.SIGTERM)
-            select.select([descriptor], [], [], _SECONDS)
-            os.close(descriptor)
-
-    def wait_until(self, condition):
-        end = time.monotonic() + _SECONDS
-        while not (value := condition()):
-            self.assertLess(time.monotonic(), end, 'waited in vain')
-            time.sleep(0.02)
-        return value
+        return self.start_service(self.folder)
 
     def add(self, image, *planes, **more):
         return self.daemon.add(image, {
@@ -173,7 +84,7 @@ class LazyServiceTest(base.TestCase):
 
     def finish(self, reader, end):
         end.touch()
-        self.assertEqual(0, reader.wait(_SECONDS))
+        self.assertEqual(0, reader.wait(services.SECONDS))
         reader.stdout.close()
 
     def test_an_image_is_read_compressed_from_the_repository(self):
@@ -267,7 +178,7 @@ class LazyServiceTest(base.TestCase):
             file.seek(_MIB)
             self.assertRaises(OSError, file.read, 1)
         # The worker takes the right one when it finds the file changed.
-        (self.folder / 'key').write_text(_KEY.hex())
+        (self.folder / 'key').write_text(services.KEY.hex())
 
         def reads():
             try:
@@ -430,14 +341,14 @@ class LazyServiceTest(base.TestCase):
 
     def test_a_second_service_is_refused(self):
         second = subprocess.run(
-            [sys.executable, '-c', _SERVICE, '--config-file',
+            [sys.executable, '-c', services.SERVICE, '--config-file',
              str(self.folder / 'conf')], stderr=subprocess.PIPE, text=True)
         self.assertEqual(1, second.returncode)
         self.assertIn('another diffcached uses', second.stderr)
-        self.assertTrue(self.answers())
+        self.assertTrue(self.answers(self.daemon))
 
     def test_the_socket_is_for_its_group(self):
         found = os.stat(self.folder / 'socket')
         self.assertEqual(0o660, found.st_mode & 0o777)
         document = json.dumps(self.daemon.images())
-        self.assertNotIn(_KEY.hex(), document)
+        self.assertNotIn(services.KEY.hex(), document)

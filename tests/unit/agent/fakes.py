@@ -105,6 +105,7 @@ class Plane(interface.DataPlane):
         self.name = name
         self.lent = []
         self.borrowed = {}
+        self.attached = {}
         self.changed = []
         self.down = set()
         self.alone = set()
@@ -255,6 +256,12 @@ class Plane(interface.DataPlane):
     def give_back(self, key):
         if self.borrowed.pop(key, None) is not None:
             self.network.files[self.url].pop(key, None)
+
+    def attach(self, key, folder):
+        self.attached[key] = folder
+
+    def detach(self, key):
+        self.attached.pop(key, None)
 
     def take_changed(self):
         changed, self.changed = self.changed, []

@@ -393,6 +393,7 @@ impl Claimant {
             range: None,
             body: &body,
             hold: 0,
+            only_present: false,
         };
         let stop = Stop::new(Cancel::default(), self.service.gate.clone());
         Ok(self.client.exchange(remote, &ask, &stop)?.1)

@@ -178,6 +178,8 @@ pub struct Ask<'a> {
     pub body: &'a [u8],
     /// For how many seconds the asking side may come back for more.
     pub hold: u64,
+    /// Whether only what the peer has now is asked for.
+    pub only_present: bool,
 }
 
 /// A question that every peer answers.
@@ -187,6 +189,7 @@ const HEALTH: Ask<'static> = Ask {
     range: None,
     body: b"",
     hold: 0,
+    only_present: false,
 };
 
 impl Client {
@@ -386,6 +389,9 @@ impl Client {
         );
         if ask.hold > 0 {
             message.push_str(&format!("X-DiffCache-Hold: {}\r\n", ask.hold));
+        }
+        if ask.only_present {
+            message.push_str("X-DiffCache-Fetch: no\r\n");
         }
         if !range.is_empty() {
             message.push_str(&format!("Range: {range}\r\n"));

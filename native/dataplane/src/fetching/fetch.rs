@@ -192,6 +192,7 @@ impl Transfer<'_> {
             range,
             body: b"",
             hold: 0,
+            only_present: false,
         };
         self.client.send(connection, self.remote, &ask)
     }

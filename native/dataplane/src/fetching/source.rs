@@ -48,6 +48,7 @@ impl HttpSource {
             range: None,
             body: b"",
             hold: HOLD_SECONDS,
+            only_present: false,
         };
         let (head, _) = client.exchange(&remote, &ask, &stop)?;
         let window = (remote.key.kind == Kind::Patches).then(|| Window::new(WINDOW_BYTES));
@@ -121,6 +122,7 @@ impl HttpSource {
             range: Some(range),
             body: b"",
             hold: HOLD_SECONDS,
+            only_present: false,
         };
         connection.expect(MinimumRate::new(self.client.floors(), false));
         self.client.send(connection, &self.remote, &ask)?;

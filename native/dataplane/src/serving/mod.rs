@@ -4,6 +4,7 @@ pub mod admission;
 pub mod borrowed;
 pub mod claims;
 pub mod objects;
+pub mod partial;
 pub mod request;
 pub mod server;
 mod sigpipe;

@@ -1,4 +1,4 @@
-//! What a plane can serve: files below its root, objects in flight, and lent and borrowed files.
+//! What a plane can serve: files below its root, images of diffcached, objects in flight, and lent and borrowed files.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,6 +14,7 @@ use crate::flight::Flight;
 use crate::gate::lock;
 use crate::ids::{Kind, ObjectKey};
 use crate::serving::borrowed::Borrowed;
+use crate::serving::partial::Partial;
 
 /// An object that can be served.
 pub enum Found {
@@ -23,6 +24,8 @@ pub enum Found {
     Arriving(Arc<Flight>),
     /// A file of another program, to be verified as it is read.
     Borrowed(Arc<Borrowed>),
+    /// An image of diffcached, which fetches what is absent.
+    Partial(Arc<Partial>),
 }
 
 /// Who reads an object.
@@ -75,6 +78,7 @@ pub struct Objects {
     flights: Mutex<HashMap<ObjectKey, Arc<Flight>>>,
     lent: Mutex<HashMap<ObjectKey, Lent>>,
     borrowed: Mutex<HashMap<ObjectKey, Arc<Borrowed>>>,
+    partial: Mutex<HashMap<ObjectKey, Arc<Partial>>>,
     /// Borrowed objects that had changed when they were read.
     changed: Mutex<Vec<ObjectKey>>,
     readers: Mutex<HashMap<ObjectKey, Readers>>,
@@ -93,15 +97,19 @@ impl Objects {
             flights: Mutex::default(),
             lent: Mutex::default(),
             borrowed: Mutex::default(),
+            partial: Mutex::default(),
             changed: Mutex::default(),
             readers: Mutex::default(),
         })
     }
 
-    /// Finds an object: below the root, else in flight, else lent, else borrowed.
+    /// Finds an object: below the root, else at diffcached, else in flight, else lent, else borrowed.
     pub fn find(&self, key: ObjectKey) -> Result<Option<Found>, ObjectsError> {
         if let Some((file, size)) = self.open_held(key)? {
             return Ok(Some(Found::Whole(Arc::new(file), size)));
+        }
+        if let Some(partial) = lock(&self.partial).get(&key) {
+            return Ok(Some(Found::Partial(partial.clone())));
         }
         if let Some(flight) = lock(&self.flights).get(&key) {
             flight.follow();
@@ -193,6 +201,16 @@ impl Objects {
     /// Stops serving a borrowed file, which is closed when its readers are done.
     pub fn give_back(&self, key: ObjectKey) {
         lock(&self.borrowed).remove(&key);
+    }
+
+    /// Serves an image of diffcached as `key` until `detach`.
+    pub fn attach(&self, key: ObjectKey, partial: Partial) {
+        lock(&self.partial).insert(key, Arc::new(partial));
+    }
+
+    /// Stops serving an image of diffcached.
+    pub fn detach(&self, key: ObjectKey) {
+        lock(&self.partial).remove(&key);
     }
 
     /// Stops serving a borrowed file that has changed, and notes that, unless another one is in its place already.

@@ -89,6 +89,8 @@ pub struct Request {
     pub keep_alive: bool,
     /// For how many seconds the peer may come back for more of the object.
     pub hold: u64,
+    /// Whether only what is here now is asked for.
+    pub only_present: bool,
 }
 
 /// Longest time that a reader is counted while it is away, in seconds.
@@ -120,6 +122,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
         body_length: 0,
         keep_alive: version == 1,
         hold: 0,
+        only_present: false,
     };
     read_headers(head.headers, &mut request)?;
     Ok(Some((request, length)))
@@ -130,7 +133,7 @@ fn read_headers(
     request: &mut Request,
 ) -> Result<(), RequestError> {
     let (mut range, mut length, mut connection, mut hold) = (None, None, None, None);
-    let mut host = None;
+    let (mut host, mut fetch) = (None, None);
     for header in headers {
         let slot = match header.name.to_ascii_lowercase().as_str() {
             "host" => &mut host,
@@ -139,6 +142,7 @@ fn read_headers(
             "content-length" => &mut length,
             "connection" => &mut connection,
             "x-diffcache-hold" => &mut hold,
+            "x-diffcache-fetch" => &mut fetch,
             "transfer-encoding" => return Err(RequestError::LengthRequired),
             "expect" => return Err(RequestError::Expectation),
             _ => continue,
@@ -161,6 +165,15 @@ fn read_headers(
         ))?;
         request.hold = seconds.min(LONGEST_HOLD);
     }
+    request.only_present = match fetch.as_deref() {
+        None => false,
+        Some("no") => true,
+        Some(_) => {
+            return Err(RequestError::Malformed(
+                "X-DiffCache-Fetch is no, or not given",
+            ))
+        }
+    };
     request.range = range.unwrap_or_default();
     request.host = host.unwrap_or_default();
     Ok(())

@@ -23,6 +23,7 @@ use crate::serving::admission::{Connections, Room};
 use crate::serving::borrowed::VerifiedReader;
 use crate::serving::claims::{Claims, Holder};
 use crate::serving::objects::{Found, Objects};
+use crate::serving::partial::{PartialError, PartialReader, Piece, Want};
 use crate::serving::request::{self, Request, RequestError, Route};
 use crate::serving::sigpipe;
 use crate::shaper::{Place, Shaper};
@@ -260,6 +261,7 @@ enum Refusal {
     Missing,
     NotServable(String),
     Stalled(FlightError),
+    Unfetched(PartialError),
     Full(String),
     Busy,
     Plain,
@@ -272,7 +274,7 @@ impl Refusal {
             Refusal::Auth(_) => 401,
             Refusal::Missing => 404,
             Refusal::NotServable(_) => 500,
-            Refusal::Stalled(_) | Refusal::Full(_) | Refusal::Busy => 503,
+            Refusal::Stalled(_) | Refusal::Unfetched(_) | Refusal::Full(_) | Refusal::Busy => 503,
             Refusal::Plain => 426,
         }
     }
@@ -287,6 +289,7 @@ impl Refusal {
                 "unreadable",
             ),
             Refusal::Stalled(error) => (error.to_string(), "stalled"),
+            Refusal::Unfetched(error) => (error.to_string(), "unfetched"),
             Refusal::Full(text) => (text.clone(), "full"),
             Refusal::Busy => (BUSY.to_owned(), "busy"),
             Refusal::Plain => (ASK_BY_TLS.to_owned(), "plain"),
@@ -634,7 +637,15 @@ impl Connection<'_> {
     fn open_object(&self, key: ObjectKey, request: &Request) -> Result<Body, Refusal> {
         let found = self.service.objects.find(key);
         let found = found.map_err(|error| Refusal::NotServable(error.to_string()))?;
-        let stall = self.service.limits.stall;
+        // What is arriving is waited for, unless only what is here is asked for.
+        let stall = match request.only_present {
+            true => Duration::ZERO,
+            false => self.service.limits.stall,
+        };
+        let not_here = |error| match request.only_present {
+            true => Refusal::Missing,
+            false => Refusal::Stalled(error),
+        };
         let (mut content, size) = match found.ok_or(Refusal::Missing)? {
             Found::Whole(file, size) => (Content::Whole(file), size),
             Found::Borrowed(borrowed) => {
@@ -642,17 +653,29 @@ impl Connection<'_> {
                 (Content::Borrowed(VerifiedReader::new(borrowed)), size)
             }
             Found::Arriving(flight) => {
-                let (file, size) = flight.content(stall).map_err(Refusal::Stalled)?;
+                let (file, size) = flight.content(stall).map_err(not_here)?;
                 (Content::Arriving(file, flight), size)
+            }
+            Found::Partial(partial) => {
+                let size = partial.size();
+                let want = match request.only_present {
+                    true => Want::Present,
+                    false => Want::Fetched,
+                };
+                (Content::Partial(PartialReader::new(partial, want)), size)
             }
         };
         let range = request::resolve_range(&request.range, size).map_err(Refusal::Request)?;
         let (start, end) = range.unwrap_or((0, size));
         match &mut content {
             Content::Arriving(_, flight) if request.method == "GET" => {
-                flight
-                    .readable(start, end, stall)
-                    .map_err(Refusal::Stalled)?;
+                flight.readable(start, end, stall).map_err(not_here)?;
+            }
+            Content::Partial(reader) if request.method == "GET" && start < end => {
+                reader.read(start, end).map_err(|error| match error {
+                    PartialError::Absent => Refusal::Missing,
+                    error => Refusal::Unfetched(error),
+                })?;
             }
             Content::Borrowed(reader) if start < end => {
                 // What changed is refused where that is seen at once, and cut off later.
@@ -694,7 +717,7 @@ impl Connection<'_> {
         let (mut position, mut blocked) = (body.start, Duration::ZERO);
         while position < body.end {
             let ready = match &body.content {
-                Content::Whole(_) | Content::Borrowed(_) => body.end,
+                Content::Whole(_) | Content::Borrowed(_) | Content::Partial(_) => body.end,
                 Content::Arriving(_, flight) => flight
                     .readable(position, body.end, self.service.limits.stall)
                     .map_err(|error| io::Error::new(io::ErrorKind::TimedOut, error))?,
@@ -745,6 +768,20 @@ impl Connection<'_> {
                 *position += bytes.len() as u64;
                 Ok(bytes.len())
             }
+            Content::Partial(reader) => {
+                let piece = reader.read(*position, end);
+                match piece.map_err(|error| io::Error::new(io::ErrorKind::TimedOut, error))? {
+                    Piece::File(file, end) => {
+                        let count = (end - *position) as usize;
+                        self.wire.send_file(&file, position, count, time)
+                    }
+                    Piece::Bytes(bytes) => {
+                        self.wire.write_all(bytes, time)?;
+                        *position += bytes.len() as u64;
+                        Ok(bytes.len())
+                    }
+                }
+            }
         }
     }
 }
@@ -754,6 +791,7 @@ enum Content {
     Whole(Arc<File>),
     Arriving(Arc<File>, Arc<Flight>),
     Borrowed(VerifiedReader),
+    Partial(PartialReader),
 }
 
 /// The bytes of an object that a response carries.
@@ -773,7 +811,7 @@ impl Body {
 
     fn fields(&self, key: ObjectKey) -> String {
         let state = match self.content {
-            Content::Arriving(..) => "arriving",
+            Content::Arriving(..) | Content::Partial(_) => "arriving",
             Content::Whole(_) | Content::Borrowed(_) => "held",
         };
         let mut fields = format!(

@@ -13,6 +13,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import in_process
 from tests import base
 from tests.unit.agent.data_plane import conformance
+from tests.unit.agent.data_plane import conformance_partial
 
 
 class InProcess:
@@ -28,6 +29,11 @@ class TestFetch(InProcess, conformance.FetchTests, base.TestCase):
     def test_an_option_that_does_not_exist(self):
         self.assertRaises(TypeError, _native.DataPlane,
                           str(self.directory), 'x', '127.0.0.1:0', rat=1.0)
+
+
+class TestPartial(InProcess, conformance_partial.PartialTests,
+                  base.TestCase):
+    pass
 
 
 class TestSourceList(InProcess, conformance.SourceListTests, base.TestCase):

@@ -51,7 +51,9 @@ class FakeDaemon:
             'data_path': str(self.folder / content_id), 'size': SIZE,
             'complete': False, 'present': 4, 'chunk': 256 << 10,
             'wanted': wanted,
-            'sources': [{'url': each['peer']} for each in wanted['sources']]}
+            'sources': [{'url': each['peer']} for each in wanted['sources']],
+            'homes': [{**each, 'own': False}
+                      for each in wanted['homes']['hosts']]}
         return self.served[content_id]
 
     def change(self, content_id, changed):
@@ -149,6 +151,64 @@ class LazyImagesTest(base.TestCase):
         [(content, changed)] = self.daemon.changes
         self.assertEqual(['http://h2', 'http://repo'],
                          [each['peer'] for each in changed['sources']])
+
+    def test_hosts_of_the_site_are_homes_also_when_they_are_down(self):
+        self.host.view = dataclasses.replace(self.host.view, hosts=tuple(
+            dataclasses.replace(host, alive=host.name != 'h2')
+            for host in self.host.view.hosts))
+        self.lazy.open('image')
+        self.assertEqual(
+            {'own': 'h1', 'hosts': [{'name': 'h1', 'url': 'http://h1'},
+                                    {'name': 'h2', 'url': 'http://h2'}]},
+            self.served()['wanted']['homes'])
+        self.lazy.look()
+        self.assertEqual([], self.daemon.changes)
+
+    def test_a_host_that_joins_the_site_becomes_a_home(self):
+        hosts = self.host.view.hosts
+        self.host.view = dataclasses.replace(self.host.view, hosts=tuple(
+            host for host in hosts if host.name != 'h2'))
+        self.lazy.open('image')
+        self.host.view = dataclasses.replace(self.host.view, hosts=hosts)
+        self.lazy.look()
+        [(_, changed)] = self.daemon.changes
+        self.assertEqual(['h1', 'h2'], sorted(
+            host['name'] for host in changed['homes']['hosts']))
+        self.assertNotIn('sources', changed)
+
+    def test_a_diffcached_that_knows_no_homes_gets_none_later(self):
+        self.lazy.open('image')
+        del self.served()['homes']
+        self.lazy.look()
+        self.assertEqual([], self.daemon.changes)
+
+    def test_of_many_hosts_those_that_diffcached_uses_are_compared(self):
+        hosts = [{'name': f'h{at}', 'url': f'http://h{at}'}
+                 for at in range(images.MOST_HOMES + 6)]
+        used = hosts[6:]
+        self.assertTrue(images._is_same(hosts, used))
+        self.assertFalse(images._is_same(hosts, used[1:]))
+        self.assertFalse(images._is_same(hosts[:-1], used))
+
+    def test_peers_read_an_image_here_while_it_arrives(self):
+        attached = self.host.plane.attached
+        self.lazy.open('image')
+        self.assertEqual({KEY: self.directory}, attached)
+        self.lazy.stop()
+        self.assertEqual({}, attached)
+        again = self.new_lazy()
+        again.look()
+        self.assertEqual({KEY: self.directory}, attached)
+        self.daemon.complete(KEY.id, CONTENT)
+        again.look()
+        # It is served as an object of this host.
+        self.assertEqual({}, attached)
+
+    def test_an_image_that_is_removed_is_read_no_more(self):
+        self.lazy.open('image')
+        self.lazy.release(KEY.id)
+        self.lazy.look()
+        self.assertEqual({}, self.host.plane.attached)
 
     def test_what_is_held_or_quick_is_delivered_whole(self):
         lazy = self.new_lazy(worth_seconds=1e6)

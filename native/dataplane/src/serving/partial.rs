@@ -1,0 +1,380 @@
+//! Templates that diffcached of this host serves while they arrive.
+//!
+//! Their bytes are in a sparse file of diffcached, which alone knows the leaves that are there. Before a range is sent, diffcached is asked for it
+//! on the socket `peers` beside that file; it fetches what is absent, or does not, and verifies what an unclean end left. Then the range goes from the
+//! file to the reader.
+//!
+//! A request on the socket is one byte, 0 for what is there or 1 for what can be fetched, then the offset and the length of the range, u64 little-endian
+//! each. The answer is one byte: 0 if the range is in the file, 1 if it is absent, 2 if it could not be fetched, 3 if its bytes follow (where the
+//! disk did not take them). A connection carries any number of requests.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ids::ObjectKey;
+use crate::serving::objects::{regular_size, ObjectsError};
+
+/// Name of the socket in the folder of an image.
+pub const SOCKET: &str = "peers";
+/// Longest range of one request, in bytes.
+pub const LONGEST_RANGE: u64 = 1 << 20;
+/// How long diffcached may take to fetch a range.
+pub const FETCH_TIME: Duration = Duration::from_secs(25);
+/// Its answer comes a little later than that at the latest.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+const REQUEST_LEN: usize = 17;
+
+/// What becomes of bytes that are absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// They are not sent.
+    Present,
+    /// They are fetched, but not from another host that would fetch them for this one.
+    Fetched,
+}
+
+/// A range that the data plane is about to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeRequest {
+    /// What becomes of absent bytes.
+    pub want: Want,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+impl RangeRequest {
+    fn encode(self) -> [u8; REQUEST_LEN] {
+        let mut bytes = [0; REQUEST_LEN];
+        bytes[0] = u8::from(self.want == Want::Fetched);
+        bytes[1..9].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[9..].copy_from_slice(&self.len.to_le_bytes());
+        bytes
+    }
+
+    /// Read the next request of a connection; none at its end.
+    ///
+    /// # Errors
+    /// `InvalidData` if it is none; else of the connection.
+    pub fn read(stream: &mut impl Read) -> io::Result<Option<RangeRequest>> {
+        let mut bytes = [0; REQUEST_LEN];
+        if stream.read(&mut bytes[..1])? == 0 {
+            return Ok(None);
+        }
+        stream.read_exact(&mut bytes[1..])?;
+        let number = |at: usize| {
+            let mut number = [0; 8];
+            number.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(number)
+        };
+        let (offset, len) = (number(1), number(9));
+        let is_range = (1..=LONGEST_RANGE).contains(&len) && offset.checked_add(len).is_some();
+        let want = match bytes[0] {
+            0 if is_range => Want::Present,
+            1 if is_range => Want::Fetched,
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        Ok(Some(RangeRequest { want, offset, len }))
+    }
+}
+
+/// What diffcached answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangeAnswer {
+    /// The range is in the file, verified.
+    InFile,
+    /// Some of it is not there.
+    Absent,
+    /// Some of it could not be fetched.
+    Failed,
+    /// The bytes, which the disk did not take.
+    Bytes(Vec<u8>),
+}
+
+impl RangeAnswer {
+    /// Write an answer.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub fn write(&self, stream: &mut impl Write) -> io::Result<()> {
+        match self {
+            RangeAnswer::InFile => stream.write_all(&[0]),
+            RangeAnswer::Absent => stream.write_all(&[1]),
+            RangeAnswer::Failed => stream.write_all(&[2]),
+            RangeAnswer::Bytes(bytes) => {
+                stream.write_all(&[3])?;
+                stream.write_all(bytes)
+            }
+        }
+    }
+
+    fn read(stream: &mut impl Read, len: u64) -> io::Result<RangeAnswer> {
+        let mut kind = [0];
+        stream.read_exact(&mut kind)?;
+        match kind[0] {
+            0 => Ok(RangeAnswer::InFile),
+            1 => Ok(RangeAnswer::Absent),
+            2 => Ok(RangeAnswer::Failed),
+            3 => {
+                let mut bytes = vec![0; len as usize];
+                stream.read_exact(&mut bytes)?;
+                Ok(RangeAnswer::Bytes(bytes))
+            }
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// An image of diffcached.
+pub struct Partial {
+    folder: File,
+    file: Arc<File>,
+    size: u64,
+}
+
+impl Partial {
+    /// Open an image by its folder in the state of diffcached.
+    ///
+    /// # Errors
+    /// `NotAFile`, or of the system.
+    pub fn open(key: ObjectKey, folder: &Path) -> Result<Partial, ObjectsError> {
+        let mut options = File::options();
+        options.read(true).custom_flags(libc::O_NOFOLLOW);
+        let folder = options.open(folder)?;
+        let data = within(&folder, &format!("{}.data", key.id_hex()));
+        let file = options.open(data)?;
+        let size = regular_size(&rustix::fs::fstat(&file).map_err(io::Error::from)?)?;
+        Ok(Partial {
+            folder,
+            file: Arc::new(file),
+            size,
+        })
+    }
+
+    /// Bytes of the template.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+}
+
+/// The path of an entry of an open folder, short enough for a socket.
+fn within(folder: &File, name: &str) -> PathBuf {
+    format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()).into()
+}
+
+/// Reads an image of diffcached for one request of a peer.
+pub struct PartialReader {
+    partial: Arc<Partial>,
+    want: Want,
+    stream: Option<UnixStream>,
+    /// The bytes from the first offset up to the second may be read: from here, or from the file.
+    ready: (u64, u64),
+    bytes: Option<Vec<u8>>,
+}
+
+/// Bytes that may be sent.
+pub enum Piece<'a> {
+    /// In the file, up to this offset.
+    File(Arc<File>, u64),
+    /// These.
+    Bytes(&'a [u8]),
+}
+
+/// Why bytes cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum PartialError {
+    /// They are not there.
+    #[error("the object is arriving here, and this range has not arrived")]
+    Absent,
+    /// No source serves them.
+    #[error("the object is arriving here, but this range cannot be had now")]
+    Failed,
+    /// diffcached does not answer.
+    #[error("the object is arriving here, but diffcached does not answer: {0}")]
+    Unanswered(#[from] io::Error),
+}
+
+impl PartialReader {
+    /// A reader that has read nothing yet.
+    pub fn new(partial: Arc<Partial>, want: Want) -> PartialReader {
+        PartialReader {
+            partial,
+            want,
+            stream: None,
+            ready: (0, 0),
+            bytes: None,
+        }
+    }
+
+    /// Return bytes from `position` on, none at or after `end`; have them fetched if they are absent and wanted.
+    ///
+    /// # Errors
+    /// As `PartialError`.
+    pub fn read(&mut self, position: u64, end: u64) -> Result<Piece<'_>, PartialError> {
+        let (first, stop) = self.ready;
+        if !(first..stop).contains(&position) {
+            self.load(position, end)?;
+        }
+        let (first, stop) = self.ready;
+        let stop = stop.min(end);
+        Ok(match &self.bytes {
+            None => Piece::File(self.partial.file.clone(), stop),
+            Some(bytes) => {
+                Piece::Bytes(&bytes[(position - first) as usize..(stop - first) as usize])
+            }
+        })
+    }
+
+    fn load(&mut self, position: u64, end: u64) -> Result<(), PartialError> {
+        // Ranges of one answer end where those of any reader do.
+        let stop = (position / LONGEST_RANGE + 1) * LONGEST_RANGE;
+        let stop = stop.min(end);
+        let request = RangeRequest {
+            want: self.want,
+            offset: position,
+            len: stop - position,
+        };
+        self.bytes = None;
+        match self.ask(request)? {
+            RangeAnswer::InFile => {}
+            RangeAnswer::Bytes(bytes) => self.bytes = Some(bytes),
+            RangeAnswer::Absent => return Err(PartialError::Absent),
+            RangeAnswer::Failed => return Err(PartialError::Failed),
+        }
+        self.ready = (position, stop);
+        Ok(())
+    }
+
+    fn ask(&mut self, request: RangeRequest) -> io::Result<RangeAnswer> {
+        let stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => {
+                let stream = UnixStream::connect(within(&self.partial.folder, SOCKET))?;
+                stream.set_read_timeout(Some(ANSWER_TIME))?;
+                stream.set_write_timeout(Some(ANSWER_TIME))?;
+                stream
+            }
+        };
+        (&stream).write_all(&request.encode())?;
+        let answer = RangeAnswer::read(&mut (&stream), request.len)?;
+        self.stream = Some(stream);
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Directory;
+    use std::os::unix::net::UnixListener;
+
+    fn key() -> ObjectKey {
+        ObjectKey::parse("templates", &"a".repeat(64)).unwrap()
+    }
+
+    fn request(want: Want, offset: u64, len: u64) -> RangeRequest {
+        RangeRequest { want, offset, len }
+    }
+
+    #[test]
+    fn requests_and_answers_are_read_as_they_were_written() {
+        for wanted in [
+            request(Want::Present, 0, 1),
+            request(Want::Fetched, u64::MAX - LONGEST_RANGE, LONGEST_RANGE),
+        ] {
+            let read = RangeRequest::read(&mut &wanted.encode()[..]).unwrap();
+            assert_eq!(read, Some(wanted));
+        }
+        assert_eq!(RangeRequest::read(&mut &b""[..]).unwrap(), None);
+        for answer in [
+            RangeAnswer::InFile,
+            RangeAnswer::Absent,
+            RangeAnswer::Failed,
+            RangeAnswer::Bytes(vec![7; 5]),
+        ] {
+            let mut bytes = Vec::new();
+            answer.write(&mut bytes).unwrap();
+            assert_eq!(RangeAnswer::read(&mut &bytes[..], 5).unwrap(), answer);
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        for bad in [
+            request(Want::Present, 0, 0),
+            request(Want::Present, 0, LONGEST_RANGE + 1),
+            request(Want::Fetched, u64::MAX, 1),
+        ] {
+            assert!(
+                RangeRequest::read(&mut &bad.encode()[..]).is_err(),
+                "{bad:?}"
+            );
+        }
+        let mut other = request(Want::Present, 0, 1).encode();
+        other[0] = 2;
+        assert!(RangeRequest::read(&mut &other[..]).is_err());
+        assert!(RangeRequest::read(&mut &other[..9]).is_err());
+    }
+
+    #[test]
+    fn ranges_are_asked_for_once_and_the_file_is_not_read_before() {
+        let directory = Directory::new();
+        let data = directory.path.join(format!("{}.data", key().id_hex()));
+        std::fs::write(&data, vec![5; 3 << 20]).unwrap();
+        let listener = UnixListener::bind(directory.path.join(SOCKET)).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let answers = [
+                RangeAnswer::InFile,
+                RangeAnswer::Bytes(vec![9; 10]),
+                RangeAnswer::Absent,
+            ];
+            answers.map(|answer| {
+                let request = RangeRequest::read(&mut stream).unwrap().unwrap();
+                answer.write(&mut stream).unwrap();
+                (request.offset, request.len)
+            })
+        });
+        let partial = Arc::new(Partial::open(key(), &directory.path).unwrap());
+        assert_eq!(partial.size(), 3 << 20);
+        let mut reader = PartialReader::new(partial, Want::Present);
+        let end = LONGEST_RANGE + 10;
+        for position in [100, 5000] {
+            let piece = reader.read(position, end).unwrap();
+            assert!(matches!(piece, Piece::File(_, LONGEST_RANGE)));
+        }
+        let piece = reader.read(LONGEST_RANGE, end).unwrap();
+        assert!(matches!(piece, Piece::Bytes(bytes) if bytes == [9; 10]));
+        let absent = reader.read(end, end + 1);
+        assert!(matches!(absent, Err(PartialError::Absent)));
+        let asked = server.join().unwrap();
+        assert_eq!(
+            asked,
+            [(100, LONGEST_RANGE - 100), (LONGEST_RANGE, 10), (end, 1)]
+        );
+    }
+
+    #[test]
+    fn without_diffcached_nothing_is_sent() {
+        let directory = Directory::new();
+        assert!(Partial::open(key(), &directory.path).is_err());
+        let data = directory.path.join(format!("{}.data", key().id_hex()));
+        std::os::unix::fs::symlink("/etc/hostname", &data).unwrap();
+        assert!(Partial::open(key(), &directory.path).is_err());
+        std::fs::remove_file(&data).unwrap();
+        std::fs::write(&data, b"12345").unwrap();
+        let partial = Arc::new(Partial::open(key(), &directory.path).unwrap());
+        let mut reader = PartialReader::new(partial, Want::Fetched);
+        assert!(matches!(
+            reader.read(0, 5),
+            Err(PartialError::Unanswered(_))
+        ));
+    }
+}

@@ -1,0 +1,127 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What tests of diffcached as a service share."""
+
+import os
+import pathlib
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import fixtures
+
+from diffcache_openstack import _native
+from diffcache_openstack.agent.data_plane import in_process
+from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.cmd import lazy
+from diffcache_openstack.common import exceptions
+from tests import base
+
+SERVICE = ('import sys; from diffcache_openstack.cmd import lazy_service;'
+           ' sys.exit(lazy_service.main())')
+KEY = bytes(range(32))
+MIB = 1 << 20
+SECONDS = 60
+
+
+class LazyServicesTest(base.TestCase):
+    """Images, data planes, and services of hosts, in one folder."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0 or not os.path.exists('/dev/fuse'):
+            self.skipTest('mounting FUSE needs root and /dev/fuse')
+        self.folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        (self.folder / 'key').write_text(KEY.hex())
+        (self.folder / 'key').chmod(0o600)
+
+    def make_image(self, name, seed):
+        """An image of 12 MiB, a third of which is zeros; returns its id."""
+        numbers = random.Random(seed)
+        # Half of each block compresses well.
+        path = self.folder / name
+        path.write_bytes(b''.join(
+            bytes(MIB) if i % 3 == 0
+            else numbers.randbytes(MIB // 2) + b'x' * (MIB // 2)
+            for i in range(12)) + numbers.randbytes(12345))
+        manifest = self.folder / f'{name}.manifest'
+        found = _native.manifest_create(path, manifest)
+        path.rename(self.folder / found['content_id'])
+        manifest.rename(self.manifest(found['content_id']))
+        return found['content_id']
+
+    def content(self, image):
+        return (self.folder / image).read_bytes()
+
+    def manifest(self, image):
+        return self.folder / f'{image}.manifest'
+
+    def plane(self, name, *images, compressed=True):
+        """A host's data plane with some images."""
+        root = self.folder / name
+        plane = in_process.InProcessDataPlane(
+            root, name, '127.0.0.1:0', KEY, key_name='site')
+        self.addCleanup(plane.close)
+        for image in images:
+            shutil.copy(self.folder / image, root / 'templates' / image)
+            if compressed:
+                _native.compressed_create(
+                    self.folder / image, self.manifest(image),
+                    root / 'compressed' / image, 3)
+        return plane
+
+    def start_service(self, folder):
+        """Start diffcached with its socket, state and mount in a folder."""
+        folder.mkdir(exist_ok=True)
+        (folder / 'conf').write_text(
+            f'[lazy]\nsocket = {folder}/socket\n'
+            f'state_dir = {folder}/state\n'
+            f'mount = {folder}/mount\n'
+            f'[data_plane]\nkey_file = {self.folder}/key\n')
+        process = subprocess.Popen(
+            [sys.executable, '-c', SERVICE, '--config-file',
+             str(folder / 'conf')])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        found = daemon.Daemon(f'{folder}/socket')
+        self.wait_until(lambda: self.answers(found))
+        return process
+
+    def answers(self, found):
+        try:
+            found.images()
+        except exceptions.ServiceUnavailable:
+            return False
+        return True
+
+    def end_keepers(self, folder):
+        """End what a service leaves running when it ends."""
+        for image in (folder / 'state' / 'images').iterdir():
+            try:
+                keeper = lazy._read_status(str(image))['pid']
+            except lazy.NotServed:
+                continue
+            descriptor = os.pidfd_open(keeper)
+            os.kill(keeper, signal.SIGTERM)
+            select.select([descriptor], [], [], SECONDS)
+            os.close(descriptor)
+
+    def wait_until(self, condition):
+        end = time.monotonic() + SECONDS
+        while not (value := condition()):
+            self.assertLess(time.monotonic(), end, 'waited in vain')
+            time.sleep(0.02)
+        return value
