@@ -125,6 +125,11 @@ class PatchView:
 
 PATCH_FORMAT: int
 
+class RecipeTarget:
+    @property
+    def size(self) -> int: ...
+    def read(self, offset: int, length: int) -> bytes: ...
+
 class HitCurve:
     def __init__(self, references: int, distinct: int,
                  steps: list[tuple[int, int]]) -> None: ...
@@ -374,6 +379,9 @@ def qcow2_patch_create(
     base: _Path, target: _Path, patch: _Path, level: int = 3,
     progress: _Progress = None,
 ) -> dict[str, Any]: ...
+def qcow2_open(
+    recipe: _Path, content: _Path, patch: _Path | None = None,
+) -> RecipeTarget | None: ...
 def qcow2_patch_info(patch: _Path) -> dict[str, Any]: ...
 def qcow2_patch_verify(
     base: _Path, patch: _Path, progress: _Progress = None,

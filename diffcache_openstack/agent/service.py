@@ -38,6 +38,7 @@ from diffcache_openstack.agent.images import borrowing
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
+from diffcache_openstack.agent.images import file_cache
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images import outputs
 from diffcache_openstack.agent.images import patch_requests
@@ -249,8 +250,8 @@ class Agent(service.Service):
             recipes.ImageFiles(
                 self._builder, self.held, self._contents, prices,
                 self._new_throttle,
-                recipes.FileCache(self._state / 'files',
-                                  options.file_cache_capacity),
+                file_cache.FileCache(self._state / 'files',
+                                     options.file_cache_capacity),
                 self._tools),
             usage, self._new_throttle)
         self._borrowing = None if self._borrowed is None \

@@ -52,6 +52,18 @@ def _ends(info: codec_base.PatchInfo, patch: pathlib.Path
     return info.base_hash, info.target_hash
 
 
+class _RecipeTarget:
+    """See :class:`.codecs.base.Reader`."""
+
+    def __init__(self, opened: _native.RecipeTarget) -> None:
+        self._opened = opened
+        self.size = opened.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        with native.translated():
+            return self._opened.read(offset, length)
+
+
 class ImageTools:
     """Operations on image files; errors are DiffCacheErrors."""
 
@@ -116,6 +128,24 @@ class ImageTools:
         """Write the verified file of an image."""
         with native.translated():
             _native.qcow2_patch_apply(str(content), str(recipe), str(output))
+
+    def open_recipe(self, recipe: pathlib.Path, content: pathlib.Path,
+                    patch: pathlib.Path | None = None
+                    ) -> codec_base.Reader | None:
+        """Open the file of an image for reading, without building it.
+
+        Each MiB is verified before it is returned. All of them are open when
+        this returns.
+
+        :param content: raw content, or the base of the patch to it
+        :returns: None if the recipe does not say where each part is, as those
+            of earlier releases; then :meth:`apply_recipe` does
+        """
+        with native.translated():
+            opened = _native.qcow2_open(
+                str(recipe), str(content), None if patch is None
+                else str(patch))
+        return None if opened is None else _RecipeTarget(opened)
 
     def check_recipe(self, content: pathlib.Path, recipe: pathlib.Path,
                      progress: Progress = None) -> None:

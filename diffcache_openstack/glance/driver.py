@@ -195,8 +195,9 @@ class Driver(base.Driver):
         if known is None or not self._by_agent(known):
             return False
         try:
-            # One byte of the file takes all of it to be there.
-            with self._agent.open(image_id, 0, 0) as file:
+            # The last byte of the file takes all of it to be there.
+            last = max(0, known['file_size'] - 1)
+            with self._agent.open(image_id, last, last) as file:
                 file.read()
         except exceptions.DiffCacheError as error:
             self._agent.fell_back(image_id, type(error).__name__, error)

@@ -14,13 +14,13 @@
 Hosts keep raw content. The file that a user uploaded is the content itself,
 if it was raw; else a *recipe* makes it of the content, bit for bit. Raw images
 are read where they lie, through base and patch if need be, and written
-nowhere. Other files are made once, verified, and kept for a while.
+nowhere. Other files are made once, verified, and kept for a while. They are
+read while they are made, if the recipe says where each part of the file is.
 """
 
 import contextlib
 import hashlib
 import logging
-import os
 import pathlib
 import threading
 import time
@@ -30,7 +30,9 @@ import uuid
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs as prices
+from diffcache_openstack.agent.images import file_cache
 from diffcache_openstack.agent.images import single_flight
+from diffcache_openstack.agent.images import streams
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
@@ -41,109 +43,11 @@ from diffcache_openstack.sites import view as views
 LOG = logging.getLogger(__name__)
 
 FILES = 'files'
+Readable = file_cache.FileReader | streams.GrowingReader
 _PIECE = 1 << 20
 # A held template that was read and found sound is not read again before it
 # is served, for so many seconds.
 _SOUND_SECONDS = 3600.0
-
-
-class FileReader:
-    """A file on this host's disk; it stays readable when it is unlinked."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self._fd).st_size
-
-    def read(self, offset: int, length: int) -> bytes:
-        """See :class:`~diffcache_openstack.blocks.codecs.base.Reader`."""
-        return os.pread(self._fd, length, offset)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
-
-
-class FileCache:
-    """Files that were built; the least recently used are deleted.
-
-    :param directory: emptied at the start
-    :param capacity: bytes; one file that is larger is kept until it was read
-    """
-
-    def __init__(self, directory: pathlib.Path, capacity: int) -> None:
-        self.directory = directory
-        self._capacity = capacity
-        directory.mkdir(parents=True, exist_ok=True)
-        for leftover in directory.iterdir():
-            leftover.unlink()
-
-    def find(self, name: str) -> FileReader | None:
-        """Return a file, if it is cached, and note its use."""
-        path = self.directory / name
-        try:
-            reader = FileReader(path)
-            os.utime(path)
-        except FileNotFoundError:
-            return None
-        return reader
-
-    def __contains__(self, name: str) -> bool:
-        return (self.directory / name).exists()
-
-    def new(self) -> pathlib.Path:
-        """Return the path of a new file."""
-        return self.directory / f'.{uuid.uuid4().hex}.part'
-
-    def keep(self, path: pathlib.Path, name: str) -> FileReader:
-        """Add a complete file to the cache; return it for reading.
-
-        :raises NoSpace: the filesystem is full
-        """
-        with contextlib.ExitStack() as stack:
-            reader = FileReader(path)
-            stack.callback(reader.close)
-            with files.space_errors(path):
-                os.replace(path, self.directory / name)
-            self._trim(name)
-            stack.pop_all()
-        return reader
-
-    def used(self) -> int:
-        """Return bytes on disk."""
-        return sum(size for _name, size in self.oldest_first())
-
-    def oldest_first(self) -> list[tuple[str, int]]:
-        """Return names and bytes on disk, the least recently used first."""
-        found = []
-        for path in self.directory.iterdir():
-            # Others may drop files meanwhile.
-            with contextlib.suppress(FileNotFoundError):
-                if not path.name.startswith('.'):
-                    status = path.stat()
-                    found.append((status.st_mtime_ns, path.name,
-                                  status.st_blocks * 512))
-        return [(name, size) for _used_at, name, size in sorted(found)]
-
-    def drop(self, name: str) -> None:
-        """Delete a file; open readers can read it to its end."""
-        (self.directory / name).unlink(missing_ok=True)
-
-    def drop_all(self) -> bool:
-        """Delete all files to free space; return whether there were any."""
-        found = self.oldest_first()
-        for name, _size in found:
-            self.drop(name)
-        return bool(found)
-
-    def _trim(self, newest: str) -> None:
-        left = self.used() - self._capacity
-        for name, size in self.oldest_first():
-            if left <= 0:
-                return
-            # One that is larger than all there may be is read, not kept.
-            if name != newest or size > self._capacity:
-                self.drop(name)
-                left -= size
 
 
 class ImageFiles:
@@ -161,7 +65,7 @@ class ImageFiles:
     def __init__(self, builder: building.Builder, held: holdings.Holdings,
                  shared: contents.Contents, costs: prices.Costs,
                  new_throttle: typing.Callable[[], throttles.Throttle],
-                 store: FileCache,
+                 store: file_cache.FileCache,
                  tools: image_tools.ImageTools) -> None:
         self._builder = builder
         self._sources = builder.sources
@@ -174,6 +78,7 @@ class ImageFiles:
         self._lock = threading.Lock()
         self.store = store
         self._single_flight = single_flight.SingleFlight(store.directory)
+        self._streams = streams.Streams(store, held.free_disk)
 
     def cost(self, template: views.TemplateRef, content: prices.Cost
              ) -> prices.Cost:
@@ -184,7 +89,8 @@ class ImageFiles:
         cost = self._costs.file(template, content)
         if _name_of(template) in self.store:
             return prices.Cost('local', 0.0, 0, True, cost.arriving)
-        making = self._single_flight.is_under_way(_key_of(template))
+        making = (self._single_flight.is_under_way(_key_of(template))
+                  or _name_of(template) in self._streams)
         return cost if not making else prices.Cost(
             cost.way, cost.seconds, cost.wan_bytes, cost.at_site, True)
 
@@ -243,13 +149,20 @@ class ImageFiles:
 
     def _in_place(self, template, stack):
         """Open the file from held objects if no write is needed."""
-        found = self.store.find(_name_of(template))
+        found = self._find(template)
         if found is None and template.form_id is None:
             found = self._held_raw(template, stack) \
                 or self._through_patch(template, stack)
-        if isinstance(found, FileReader):
+        if isinstance(found, (file_cache.FileReader, streams.GrowingReader)):
             stack.callback(found.close)
         return found
+
+    def _find(self, template) -> Readable | None:
+        """Open the file if it is kept, or being written."""
+        name = _name_of(template)
+        # In this order: one that is whole is kept before it is no longer
+        # being written.
+        return self._streams.find(name) or self.store.find(name)
 
     def _held_raw(self, template, stack):
         key = views.Key(views.TEMPLATES, template.content_id)
@@ -260,36 +173,40 @@ class ImageFiles:
                 return None
             self._sound[key.id] = time.monotonic() + _SOUND_SECONDS
         try:
-            return FileReader(stack.enter_context(self._held.lease(key)))
+            return file_cache.FileReader(
+                stack.enter_context(self._held.lease(key)))
         except exceptions.ObjectMissing:
             return None
+
+    def _own_routes(self, template):
+        """Return the routes to content by a patch where all is held here."""
+        table = self._sources.lookup_table()
+        return [route for route in table.to_template(template.content_id)
+                if len(route.patches) == 1 and all(
+                    self._sources.is_own(part.host) for part in route.parts)]
 
     def _through_patch(self, template, stack):
         """Base and patch are both held here: no byte has to be written."""
         manifest = views.Key(views.MANIFESTS, template.content_id)
         if manifest not in self._held:
             return None
-        table = self._sources.lookup_table()
-        for route in table.to_template(template.content_id):
-            if len(route.patches) != 1 or not all(
-                    self._sources.is_own(part.host) for part in route.parts):
-                continue
+        for route in self._own_routes(template):
             try:
-                return self._tools.open_view(
-                    stack.enter_context(self._held.lease(route.source.key)),
-                    stack.enter_context(
-                        self._held.lease(route.patches[0].key)),
-                    self._held.path(manifest))
+                base, patch = (
+                    stack.enter_context(self._held.lease(part.key))
+                    for part in route.parts)
+                return self._tools.open_view(base, patch,
+                                             self._held.path(manifest))
             except exceptions.DiffCacheError as error:
                 LOG.warning('Could not read image %s through its patch, will'
                             ' build its file: %s', template.id, error)
         return None
 
-    def _made(self, template, throttle) -> FileReader:
+    def _made(self, template, throttle) -> Readable:
         """Return the file, built by this caller or the flight it follows."""
         def write(_member):
             # A flight may have ended since this caller looked.
-            return None, (self.store.find(_name_of(template))
+            return None, (self._find(template)
                           or self._with_space(template, throttle))
 
         while True:
@@ -298,12 +215,12 @@ class ImageFiles:
                 if flight.leads:
                     return flight.outcome
             with contextlib.ExitStack() as stack:
-                found = self.store.find(_name_of(template)) \
+                found = self._find(template) \
                     or self._held_raw(template, stack)
                 if found is not None:
                     return found
 
-    def _with_space(self, template, throttle) -> FileReader:
+    def _with_space(self, template, throttle) -> Readable:
         try:
             return self._write(template, throttle)
         except exceptions.NoSpace:
@@ -314,21 +231,80 @@ class ImageFiles:
                         ' file of image %s again', template.id)
             return self._write(template, throttle)
 
-    def _write(self, template, throttle) -> FileReader:
+    def _write(self, template, throttle) -> Readable:
+        if template.form_id is None:
+            return self._write_raw(template, throttle)
+        self._builder.recipe(template.form_id, throttle)
+        with self._held.lease(views.Key(views.RECIPES, template.form_id)
+                              ) as recipe:
+            return (self._stream_held(template, recipe)
+                    or self._write_packed(template, recipe, throttle))
+
+    def _write_raw(self, template, throttle) -> Readable:
+        path = self.store.new()
+        try:
+            with self._content(template, throttle) as content:
+                if content.parent == self._held.root / views.TEMPLATES:
+                    return file_cache.FileReader(content)
+                files.copy_file(content, path, durable=False)
+            return self.store.keep(path, _name_of(template))
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _stream_held(self, template, recipe: pathlib.Path
+                     ) -> streams.GrowingReader | None:
+        """Write the file from what is held here, in no intermediate file.
+
+        It is not verified first: each part of the file is, before it is used.
+        """
+        ways = [(views.Key(views.TEMPLATES, template.content_id),)]
+        ways += [tuple(part.key for part in route.parts)
+                 for route in self._own_routes(template)]
+        for keys in ways:
+            try:
+                with contextlib.ExitStack() as stack:
+                    return self._stream(template, recipe, keys, *(
+                        stack.enter_context(self._held.lease(key))
+                        for key in keys))
+            except exceptions.ObjectMissing:
+                continue
+            except (exceptions.IntegrityError,
+                    exceptions.BaseMismatch) as error:
+                LOG.warning('Could not build the file of image %s from what'
+                            ' this host holds: %s', template.id, error)
+                self._check(keys)
+        return None
+
+    def _stream(self, template, recipe, keys, *sources: pathlib.Path
+                ) -> streams.GrowingReader | None:
+        """Write the file while it is read, if the recipe allows it.
+
+        :param keys: what the sources are, if they are held here
+        :param sources: raw content, or its base and the patch; they may be
+            deleted meanwhile
+        """
+        file = self._tools.open_recipe(recipe, *sources)
+        if file is None:
+            return None
+        return self._streams.start(_name_of(template), file,
+                                   lambda: self._check(keys))
+
+    def _check(self, keys) -> None:
+        """Take what is damaged out of service."""
+        for key in keys:
+            self._held.verify(key)
+
+    def _write_packed(self, template, recipe, throttle) -> Readable:
+        with self._content(template, throttle) as content:
+            return (self._stream(template, recipe, (), content)
+                    or self._write_whole(template, recipe, content))
+
+    def _write_whole(self, template, recipe, content) -> Readable:
         path = self.store.new()
         started = time.monotonic()
         try:
-            with self._content(template, throttle) as content:
-                if template.form_id is None:
-                    if content.parent == self._held.root / views.TEMPLATES:
-                        return FileReader(content)
-                    files.copy_file(content, path, durable=False)
-                else:
-                    self._builder.recipe(template.form_id, throttle)
-                    recipe = views.Key(views.RECIPES, template.form_id)
-                    with self._held.lease(recipe) as recipe_path, \
-                            files.space_errors(path):
-                        self._tools.apply_recipe(content, recipe_path, path)
+            with files.space_errors(path):
+                self._tools.apply_recipe(content, recipe, path)
             LOG.info('Built the file of image %s in %.1f s', template.id,
                      time.monotonic() - started)
             return self.store.keep(path, _name_of(template))

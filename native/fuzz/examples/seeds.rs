@@ -172,7 +172,8 @@ fn qcow2(bits: usize) -> Vec<u8> {
 
 fn recipe(image: &[u8]) -> Outcome<Vec<u8>> {
     let source = Qcow2Source::open(Arc::new(image.to_vec()))?;
-    let description = describe(&source, None, &task())?;
+    let mut description = describe(&source, None, &task())?;
+    description.add_sequence(&manifest(image));
     Ok(description.recipe.encode(&description.placed))
 }
 

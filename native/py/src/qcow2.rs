@@ -3,15 +3,17 @@
 //! The interpreter lock, progress and errors are handled as in `blocks`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use diffcache_core::manifest::to_hex;
-use diffcache_core::patch::CreateOptions;
+use diffcache_core::patch::{CreateOptions, PatchView};
+use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_core::task::Task;
 use diffcache_qcow2::image::{self, Image};
-use diffcache_qcow2::patch::{self, PatchInfo};
+use diffcache_qcow2::patch::{self, PatchInfo, TargetView};
 use diffcache_qcow2::Qcow2Error;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::blocks::{
     check_level, manifest_dict, manifest_error, os_error, patch_error, run, set_stale, source_error,
@@ -181,6 +183,58 @@ fn qcow2_data_size(py: Python<'_>, path: PathBuf) -> PyResult<u64> {
     })
 }
 
+/// The file that a recipe makes of raw content, read without building it: in any order, each MiB verified before it is returned.
+#[pyclass(name = "RecipeTarget", module = "diffcache_openstack._native", frozen)]
+struct RecipeTarget {
+    view: TargetView,
+}
+
+#[pymethods]
+impl RecipeTarget {
+    /// Bytes of the file.
+    #[getter]
+    fn size(&self) -> u64 {
+        self.view.size()
+    }
+
+    /// Bytes of the file from offset on; less than length of them at its end. Compresses with every core.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = run(py, None, |task| {
+            self.view.read(offset, length, task).map_err(qcow2_error)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+}
+
+/// Opens the file that a recipe makes, of raw content, or of the target of a block patch whose base the content is. None if the recipe does not say
+/// where each part of the file is.
+#[pyfunction]
+#[pyo3(signature = (recipe, content, patch=None))]
+fn qcow2_open(
+    py: Python<'_>,
+    recipe: PathBuf,
+    content: PathBuf,
+    patch: Option<PathBuf>,
+) -> PyResult<Option<RecipeTarget>> {
+    let view = run(py, None, |_| {
+        let content = FileSource::open(&content).map_err(source_error)?;
+        let content: Arc<dyn ReadAt> = match patch {
+            None => Arc::new(content),
+            Some(patch) => {
+                let patch = FileSource::open(&patch).map_err(source_error)?;
+                Arc::new(PatchView::open(content, patch, None).map_err(patch_error)?)
+            }
+        };
+        TargetView::open(content, &recipe).map_err(qcow2_error)
+    })?;
+    Ok(view.map(|view| RecipeTarget { view }))
+}
+
 /// Adds this module's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(qcow2_patch_create, m)?)?;
@@ -192,5 +246,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(qcow2_to_raw, m)?)?;
     m.add_function(wrap_pyfunction!(qcow2_probe, m)?)?;
     m.add_function(wrap_pyfunction!(qcow2_data_size, m)?)?;
+    m.add_function(wrap_pyfunction!(qcow2_open, m)?)?;
+    m.add_class::<RecipeTarget>()?;
     Ok(())
 }

@@ -55,12 +55,20 @@ impl Image {
         self.qcow2.as_ref()
     }
 
-    /// Returns the content id of the file.
+    /// Returns the manifest of the file.
     ///
     /// # Errors
     /// `Hash`, `Cancelled`.
+    pub fn manifest(&self, task: &Task<'_>) -> Result<Manifest, Qcow2Error> {
+        Ok(Manifest::from_source(self.file(), &task.silent())?)
+    }
+
+    /// Returns the content id of the file.
+    ///
+    /// # Errors
+    /// As [`Image::manifest`].
     pub fn hash(&self, task: &Task<'_>) -> Result<Hash, Qcow2Error> {
-        Ok(Manifest::from_source(self.file(), &task.silent())?.content_id())
+        Ok(self.manifest(task)?.content_id())
     }
 }
 

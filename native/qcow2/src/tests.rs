@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use diffcache_core::manifest::Manifest;
 use diffcache_core::patch::CreateOptions;
-use diffcache_core::source::ReadAt;
+use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_core::task::Task;
 use proptest::prelude::*;
 
@@ -12,7 +13,8 @@ use crate::cluster::{compressed_entry, plain_entry, Cluster};
 use crate::compress::Settings;
 use crate::header::{Compression, Header};
 use crate::map::Map;
-use crate::recipe::{describe, rebuild, Ingredients, Recipe};
+use crate::patch::TargetView;
+use crate::recipe::{describe, rebuild, Ingredients, Recipe, RecipeView, PIECE};
 use crate::snapshots::Disk;
 use crate::{image as images, patch, Qcow2Error, Qcow2Source};
 
@@ -173,6 +175,19 @@ fn round_trip(dir: &Path, base: &[u8], target: &[u8]) -> Result<Vec<u8>, Qcow2Er
     Ok(std::fs::read(&out).unwrap())
 }
 
+/// Content whose file has one piece, or several. Streams that the test's clusters have no room for are short.
+fn longer(content: &[u8], times: usize, flavour: Flavour) -> Vec<u8> {
+    let most = if flavour.foreign { 7 } else { 4000 };
+    let mut longer = content.repeat(times);
+    longer.truncate(most * CLUSTER);
+    longer
+}
+
+/// Opens the target of the patch that `round_trip` left for reading.
+fn view_of(dir: &Path, content: Vec<u8>) -> Result<Option<TargetView>, Qcow2Error> {
+    TargetView::open(Arc::new(content), &dir.join("patch"))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -245,7 +260,8 @@ proptest! {
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<prop::sample::Index>(),
     ) {
         let source = open(image(&content, flavour)).unwrap();
-        let description = describe(&source, None, &Task::default()).unwrap();
+        let mut description = describe(&source, None, &Task::default()).unwrap();
+        description.add_sequence(&Manifest::from_source(source.file(), &Task::default()).unwrap());
         let mut bytes = description.recipe.encode(&description.placed);
         for (at, byte) in damage {
             let at = at.index(bytes.len());
@@ -258,6 +274,58 @@ proptest! {
             let ingredients = Ingredients { recipe: &recipe, content: &source, base: Some(&source), stored: &stored };
             // Either outcome is right; a panic is not.
             let _ = rebuild(&ingredients, &out, &Task::default());
+            if let Some(sequence) = &recipe.sequence {
+                let _ = sequence.places(&recipe.layout, &recipe.streams);
+            }
+        }
+    }
+
+    #[test]
+    fn any_range_of_a_target_is_read_without_the_rest(
+        content in content(), flavour in flavour(), times in 1..60_usize,
+        ranges in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..6),
+    ) {
+        let content = longer(&content, times, flavour);
+        let dir = tempfile::tempdir().unwrap();
+        let target = image(&content, flavour);
+        round_trip(dir.path(), &content, &target).unwrap();
+        let view = view_of(dir.path(), content).unwrap().unwrap();
+        prop_assert_eq!(view.size(), target.len() as u64);
+        for (at, length) in ranges {
+            let at = at.index(target.len() + 9);
+            let end = (at + length.index(target.len() + 9)).min(target.len());
+            let read = view.read(at as u64, (end.max(at) - at) as u64, &Task::default()).unwrap();
+            prop_assert_eq!(&read, target.get(at..end).unwrap_or_default());
+        }
+        prop_assert_eq!(view.read(0, u64::MAX, &Task::default()).unwrap(), target);
+    }
+
+    #[test]
+    fn a_damaged_patch_or_content_never_gives_a_wrong_byte(
+        content in content(), flavour in flavour(), times in 1..60_usize, which in any::<bool>(),
+        at in any::<prop::sample::Index>(), flip in 1..=255_u8,
+    ) {
+        let mut content = longer(&content, times, flavour);
+        content.push(1);
+        let dir = tempfile::tempdir().unwrap();
+        let target = image(&content, flavour);
+        round_trip(dir.path(), &content, &target).unwrap();
+        if which {
+            let at = at.index(content.len());
+            content[at] ^= flip;
+        } else {
+            let path = dir.path().join("patch");
+            let mut bytes = std::fs::read(&path).unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] ^= flip;
+            std::fs::write(path, bytes).unwrap();
+        }
+        if let Ok(Some(view)) = view_of(dir.path(), content) {
+            for (number, piece) in target.chunks(PIECE as usize).enumerate() {
+                if let Ok(read) = view.read(number as u64 * PIECE, PIECE, &Task::default()) {
+                    prop_assert_eq!(&read, piece);
+                }
+            }
         }
     }
 
@@ -442,6 +510,64 @@ fn a_base_may_come_in_another_form() {
         patch::apply(&dir.path().join("base"), &between, &out, &Task::default()).unwrap();
         assert_eq!(std::fs::read(&out).unwrap(), target);
     }
+}
+
+/// Clusters that compress a little.
+fn noise_of(clusters: usize) -> Vec<u8> {
+    let mut state = 1_u32;
+    (0..clusters * CLUSTER)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 26) as u8
+        })
+        .collect()
+}
+
+/// What a release without sequences reads of a recipe ends where the sequence begins, and what it wrote has none.
+#[test]
+fn a_recipe_is_the_same_without_its_sequence() {
+    let content = noise_of(4000);
+    let source = open(image(&content, ZLIB)).unwrap();
+    let mut description = describe(&source, None, &Task::default()).unwrap();
+    let before = description.recipe.encode(&description.placed);
+    assert!(Recipe::decode(&before).unwrap().sequence.is_none());
+    description.add_sequence(&Manifest::from_source(source.file(), &Task::default()).unwrap());
+    let with = description.recipe.encode(&description.placed);
+    assert_eq!(with[..before.len()], before);
+    let sequence = Recipe::decode(&with).unwrap().sequence.unwrap();
+    assert!(sequence.pieces.len() > 1);
+    assert_eq!(Some(sequence), description.recipe.sequence);
+    let mut longer = with.clone();
+    longer.push(0);
+    for wrong in [&with[..with.len() - 1], &longer] {
+        assert!(Recipe::decode(wrong).is_err());
+    }
+}
+
+#[test]
+fn a_target_whose_base_is_qcow2_is_not_read_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let content = vec![7; 100 * CLUSTER];
+    round_trip(dir.path(), &image(&content, ZLIB), &image(&content, ZSTD)).unwrap();
+    assert!(view_of(dir.path(), content).unwrap().is_none());
+}
+
+/// Streams of another length than the recipe says would put all that follows at wrong places.
+#[test]
+fn pieces_of_another_file_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let content = noise_of(4000);
+    round_trip(dir.path(), &content, &image(&content, PLAIN)).unwrap();
+    let container = patch::Container::open(FileSource::open(&dir.path().join("patch")).unwrap());
+    let container = container.unwrap();
+    let mut recipe = container.recipe().unwrap().clone();
+    let hash = container.header().target_hash;
+    assert!(RecipeView::new(&recipe, &hash).unwrap().is_some());
+    recipe.sequence.as_mut().unwrap().pieces[1][0] ^= 1;
+    assert!(matches!(
+        RecipeView::new(&recipe, &hash),
+        Err(Qcow2Error::BadPatch(_))
+    ));
 }
 
 #[test]

@@ -16,6 +16,9 @@ import hashlib
 import shutil
 import stat
 import subprocess
+import threading
+
+import fixtures
 
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
@@ -110,6 +113,60 @@ class LocalTest(test_embedded.EmbeddedTestCase):
                                                     1999))
         self.assertEqual(before, self.site.wan_bytes())
         self.assertEqual(['java-packed'], self.files())
+
+    def test_a_qcow2_file_is_sent_while_it_is_made(self):
+        data = self.packed('java')
+        self.hold(host_1=[self.template('java')])
+        reads = []
+        open_recipe = image_tools.ImageTools.open_recipe
+
+        def paused(tools, *sources):
+            source = open_recipe(tools, *sources)
+            source.read = pausing(source.read)
+            return source
+
+        def pausing(read):
+            def wait(offset, length):
+                if offset:
+                    # The rest is made when its beginning has been received.
+                    first_received.wait(60)
+                reads.append(offset)
+                return read(offset, length)
+            return wait
+
+        first_received = threading.Event()
+        self.useFixture(fixtures.MockPatchObject(
+            image_tools.ImageTools, 'open_recipe', paused))
+        received = b''
+        with self.client.file('java-packed') as file:
+            for piece in file:
+                received += piece
+                first_received.set()
+        self.assertEqual(data, received)
+        self.assertGreater(len(reads), 1)
+        self.assertEqual(['java-packed'], self.files())
+        self.assertEqual([], list(
+            (self.site.hosts[HOST].held.root / 'staging').iterdir()))
+
+    def test_a_file_that_turns_out_wrong_is_broken_off(self):
+        data = self.packed('java')
+        key = self.template('java')
+        self.hold(host_1=[key])
+        path = self.site.hosts[HOST].held.path(key)
+        with open(path, 'r+b') as content:
+            content.seek(len(self.data['java'].rstrip(b'\0')) - 9)
+            content.write(b'x' * 9)
+        received = b''
+        with self.assertRaises(exceptions.DiffCacheError):
+            with self.client.file('java-packed') as file:
+                for piece in file:
+                    received += piece
+        self.assertLess(len(received), len(data))
+        self.assertEqual(data[:len(received)], received)
+        # The content is out of service, and had from the repository.
+        self.site.wait(lambda: key not in self.site.hosts[HOST].held, 60,
+                       'the damaged content to be noticed')
+        self.assertEqual(data, self.read('java-packed'))
 
     def test_a_file_given_serves_the_site(self):
         data = self.packed('other')

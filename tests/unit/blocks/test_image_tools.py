@@ -9,9 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Patches between agents."""
+"""Patches between agents, and recipes."""
 
 import random
+import shutil
+import subprocess
 
 from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import image_tools
@@ -58,3 +60,59 @@ class PatchesBetweenAgentsTest(base.TestCase):
             self.assertIn('random access; between hosts, use one of block',
                           str(error))
         self.assertFalse(output.exists())
+
+
+class RecipesTest(base.TestCase):
+    """Files that are read through their recipes, as QEMU wrote them."""
+
+    FORMS = ('-c',), ('-c', '-W'), ('-c', '-o', 'cluster_size=2M'), (
+        '-c', '-o', 'compression_type=zstd'), ()
+
+    def setUp(self):
+        super().setUp()
+        if shutil.which('qemu-img') is None:
+            self.skipTest('needs the program qemu-img (package qemu-utils)')
+        self.tools = image_tools.ImageTools()
+        chance = random.Random(5)
+        words = [chance.randbytes(40) for _ in range(400)]
+        self.data = bytes(3 << 20) + b''.join(
+            chance.choices(words, k=180_000)) + chance.randbytes(2 << 20)
+        self.content = self.write_file('content', self.data)
+        self.recipe = self.directory / 'recipe'
+
+    def pack(self, form):
+        packed = self.directory / 'packed'
+        subprocess.run(['qemu-img', 'convert', '-O', 'qcow2', *form,
+                        self.content, packed], check=True)
+        self.tools.make_recipe(self.content, packed, self.recipe)
+        return packed.read_bytes()
+
+    def test_any_part_is_read_without_the_rest(self):
+        chance = random.Random(6)
+        for form in self.FORMS:
+            data = self.pack(form)
+            opened = self.tools.open_recipe(self.recipe, self.content)
+            self.assertEqual(len(data), opened.size)
+            for _ in range(5):
+                at = chance.randrange(len(data))
+                self.assertEqual(data[at:at + 99_999],
+                                 opened.read(at, 99_999), form)
+            self.assertEqual(data, opened.read(0, opened.size + 1), form)
+
+    def test_through_base_and_patch(self):
+        data = self.pack(('-c',))
+        original = self.write_file('base', self.data[:9 << 20])
+        patch = self.directory / 'patch'
+        self.tools.make_patch(original, self.content, patch, 3)
+        opened = self.tools.open_recipe(self.recipe, original, patch)
+        self.assertEqual(data, opened.read(0, opened.size))
+
+    def test_other_content_gives_no_wrong_byte(self):
+        data = self.pack(('-c',))
+        at = len(self.data) - 5
+        changed = self.write_file('changed', self.data[:at] + b'x'
+                                  + self.data[at + 1:])
+        opened = self.tools.open_recipe(self.recipe, changed)
+        self.assertEqual(data[:1 << 20], opened.read(0, 1 << 20))
+        self.assertRaises(exceptions.DiffCacheError, opened.read, 0,
+                          opened.size)

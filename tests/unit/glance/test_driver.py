@@ -241,8 +241,10 @@ class DriverTest(base.TestCase):
         self.assertTrue(self.driver.is_queued(IMAGE))
         self.assertEqual([IMAGE], self.driver.get_queued_images())
         self.assertTrue(self.driver.prefetch(IMAGE))
-        self.assertEqual(([], [(0, 0)]), (self.agent.waiting,
-                                          self.agent.opened))
+        # The last byte of a file is there when all of it is.
+        last = len(DATA) - 1
+        self.assertEqual(([], [(last, last)]), (self.agent.waiting,
+                                                self.agent.opened))
         self.driver.queue_image(IMAGE)
         self.assertEqual(1, self.driver.delete_all_queued_images())
 

@@ -211,7 +211,12 @@ impl Manifest {
         Ok(hash_tree::merge_root(&groups))
     }
 
-    /// Returns the chaining value of the subtree of `count` leaves from `first` on. Subtrees of zeroes are not descended into.
+    /// Returns the chaining value of `count` leaves from `first` on: a subtree of an image of more leaves than those.
+    pub fn subtree(&self, first: u64, count: u64) -> Hash {
+        self.node(first, count)
+    }
+
+    /// Does that. Subtrees of zeroes are not descended into.
     fn node(&self, first: u64, count: u64) -> Hash {
         let full = (first + count) * LEAF_SIZE <= self.size;
         let any = self

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header   256 bytes, see `Header`; its last 32 bytes are the BLAKE3 of the rest of it and of the recipe
-//! recipe   zstd: the target's recipe (see `crate::recipe`); empty if the target is raw
+//! recipe   zstd: the target's recipe (see `crate::recipe`), with its sequence if the base is raw; empty if the target is raw
 //! stored   streams of compressed clusters that are carried as they are, in the order of the file
 //! content  a block patch between the guests' contents; clusters that are stored or copied are zero in its target
 //! ```

@@ -30,15 +30,20 @@ pub fn create(
 ) -> Result<PatchInfo, Qcow2Error> {
     let task = &options.task;
     let (base, target) = (Image::open(base)?, Image::open(target)?);
-    let description = match target.qcow2() {
+    let mut description = match target.qcow2() {
         Some(image) => Some(describe(image, base.qcow2(), task)?),
         None => None,
     };
+    let file = target.manifest(task)?;
+    // Streams that may be copied from a base come from a file that a reader in order would have to hash first.
+    if let (Some(description), None) = (&mut description, base.qcow2()) {
+        description.add_sequence(&file);
+    }
     let description = description.as_ref();
     let recipe = description.map(|description| description.recipe.encode(&description.placed));
     let output = written(Output::create(patch))?;
     let out = output.file();
-    let mut header = new_header(&base, &target, description, task)?;
+    let mut header = new_header(&base, &target, description, file.content_id(), task)?;
     let (placed, _) = container::encode(header, recipe.as_deref())?;
     header.stored_hash = write_stored(&target, description, out, placed.stored_at())?;
     header.content_len = add_content(
@@ -63,6 +68,7 @@ fn new_header(
     base: &Image,
     target: &Image,
     description: Option<&Description>,
+    target_hash: Hash,
     task: &Task<'_>,
 ) -> Result<Header, Qcow2Error> {
     let streams = description.map_or(&[][..], |description| &description.recipe.streams);
@@ -80,7 +86,7 @@ fn new_header(
         base_size: base.file().len(),
         target_size: target.file().len(),
         base_hash: base.hash(task)?,
-        target_hash: target.hash(task)?,
+        target_hash,
         stored_hash: [0; 32],
         recipe_len: 0,
         recipe_size: 0,

@@ -11,6 +11,7 @@ mod apply;
 mod container;
 mod create;
 mod part;
+mod view;
 
 use std::path::Path;
 
@@ -22,6 +23,7 @@ use crate::error::Qcow2Error;
 pub use apply::{apply, verify};
 pub use container::{Container, Header};
 pub use create::create;
+pub use view::TargetView;
 
 /// The headers of a patch and of the block patch in it.
 #[derive(Debug, Clone)]

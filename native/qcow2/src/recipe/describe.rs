@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
+use diffcache_core::manifest::Manifest;
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::{for_each_piece, Meter, Task};
 
 use super::prediction::{differences, Tables};
-use super::{Layout, Origin, Recipe, Run, Stream, MAX_STREAMS};
+use super::{Layout, Origin, Recipe, Run, Sequence, Stream, MAX_STREAMS};
 use crate::cluster::Cluster;
 use crate::compress::{Pool, Settings};
 use crate::error::Qcow2Error;
@@ -29,6 +30,14 @@ pub struct Description {
     pub placed: Vec<(u64, u64)>,
     /// Guest clusters whose content the patch need not carry, sorted: their streams are stored or copied.
     pub masked: Vec<u64>,
+}
+
+impl Description {
+    /// Adds to the recipe what it takes to write the file in order, if it can be; `file` is its manifest.
+    pub fn add_sequence(&mut self, file: &Manifest) {
+        let bits = self.recipe.layout.cluster_bits;
+        self.recipe.sequence = Sequence::of(file, &self.placed, &self.recipe.runs, bits);
+    }
 }
 
 /// Describes `target`, using streams of `base` where it has the same.
@@ -60,6 +69,7 @@ pub fn describe(
         streams,
         runs,
         differences,
+        sequence: None,
     };
     let mut masked: Vec<u64> = recipe
         .streams

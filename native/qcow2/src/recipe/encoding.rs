@@ -1,7 +1,7 @@
 //! How a recipe is stored in a patch.
 
 use super::varint::{put, put_step, Reader};
-use super::{Difference, Layout, Origin, Recipe, Run, Stream, MAX_STREAMS};
+use super::{Difference, Layout, Origin, Recipe, Run, Sequence, Stream, MAX_STREAMS};
 use crate::compress::Settings;
 use crate::error::Qcow2Error;
 
@@ -48,6 +48,9 @@ impl Recipe {
         for difference in &self.differences {
             out.extend_from_slice(&difference.bytes);
         }
+        if let Some(sequence) = &self.sequence {
+            sequence.encode(&self.streams, &mut out);
+        }
         out
     }
 
@@ -88,12 +91,14 @@ impl Recipe {
         let streams = decode_streams(&mut reader, &layout)?;
         let runs = decode_runs(&mut reader, &layout)?;
         let differences = decode_differences(&mut reader, &layout)?;
+        let sequence = Sequence::decode(&mut reader, &layout, &streams)?;
         Ok(Self {
             layout,
             settings,
             streams,
             runs,
             differences,
+            sequence,
         })
     }
 }
@@ -144,19 +149,11 @@ fn decode_streams(reader: &mut Reader<'_>, layout: &Layout) -> Result<Vec<Stream
             ORIGIN_RECOMPRESS => Origin::Recompress,
             ORIGIN_EITHER => Origin::RecompressOrCopy(reader.take_step(stream.index)?),
             ORIGIN_COPY => Origin::Copy(reader.take_step(stream.index)?),
-            ORIGIN_STORED => Origin::Stored(stored_length(reader.take()?, layout)?),
+            ORIGIN_STORED => Origin::Stored(layout.stream_length(reader.take()?)?),
             _ => return Err(Qcow2Error::bad_patch("a cluster of unknown origin")),
         };
     }
     Ok(streams)
-}
-
-fn stored_length(length: u64, layout: &Layout) -> Result<u32, Qcow2Error> {
-    let fits = length > 0 && length <= 2 * layout.cluster_size();
-    u32::try_from(length)
-        .ok()
-        .filter(|_| fits)
-        .ok_or_else(|| Qcow2Error::bad_patch("a stored cluster of impossible length"))
 }
 
 fn decode_runs(reader: &mut Reader<'_>, layout: &Layout) -> Result<Vec<Run>, Qcow2Error> {

@@ -1,6 +1,7 @@
 //! Where an image keeps its tables.
 
 use super::varint::{put, put_step, Reader};
+use super::Run;
 use crate::error::Qcow2Error;
 use crate::map::Map;
 use crate::refcounts;
@@ -73,6 +74,25 @@ impl Layout {
         inside
             .then_some(offset)
             .ok_or_else(|| Qcow2Error::bad_patch("a cluster outside the file"))
+    }
+
+    /// Returns the bytes of a run of plain clusters that are both the guest's and in the file.
+    pub(super) fn visible(&self, run: &Run) -> u64 {
+        (run.count << self.cluster_bits)
+            .min(self.guest_size - (run.index << self.cluster_bits))
+            .min(self.file_size - run.offset)
+    }
+
+    /// Returns the length of a stream that a recipe says.
+    ///
+    /// # Errors
+    /// `BadPatch` if no stream can be that long.
+    pub(super) fn stream_length(&self, length: u64) -> Result<u32, Qcow2Error> {
+        let fits = length > 0 && length <= 2 * self.cluster_size();
+        u32::try_from(length)
+            .ok()
+            .filter(|_| fits)
+            .ok_or_else(|| Qcow2Error::bad_patch("a compressed cluster of impossible length"))
     }
 
     fn check(&self) -> Result<(), Qcow2Error> {

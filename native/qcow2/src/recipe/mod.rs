@@ -10,13 +10,17 @@ mod encoding;
 mod layout;
 mod prediction;
 mod rebuild;
+mod sequence;
 mod varint;
+mod view;
 
 use crate::compress::Settings;
 
 pub use describe::{describe, Description};
 pub use layout::Layout;
 pub use rebuild::{rebuild, Ingredients};
+pub use sequence::{Sequence, PIECE};
+pub use view::RecipeView;
 
 /// Compressed clusters of one image that are accepted, and plain ones: 1 TiB of 64 KiB clusters, half a gigabyte of recipe in memory.
 pub const MAX_STREAMS: usize = 16 << 20;
@@ -78,6 +82,8 @@ pub struct Recipe {
     pub runs: Vec<Run>,
     /// Where the file differs from the prediction, in the order of the file.
     pub differences: Vec<Difference>,
+    /// What it takes to write the file in order, if the recipe has it.
+    pub sequence: Option<Sequence>,
 }
 
 impl Recipe {

@@ -81,6 +81,11 @@ impl Tables {
         }
     }
 
+    /// Returns the bytes of a table.
+    pub fn size(&self) -> u64 {
+        1 << self.cluster_bits
+    }
+
     /// Returns the offset of the first predicted table at or after `offset`.
     pub fn next_place(&self, offset: u64) -> Option<u64> {
         self.places

@@ -40,11 +40,7 @@ pub fn rebuild(
     task: &Task<'_>,
 ) -> Result<(), Qcow2Error> {
     let recipe = ingredients.recipe;
-    if ingredients.content.len() != recipe.layout.guest_size {
-        return Err(Qcow2Error::bad_patch(
-            "content and recipe are of different sizes",
-        ));
-    }
+    ingredients.check_size()?;
     written(out.set_len(recipe.layout.file_size))?;
     let writer = Writer {
         ingredients,
@@ -70,6 +66,60 @@ pub fn rebuild(
     Ok(())
 }
 
+impl Ingredients<'_> {
+    /// Returns the stream of one compressed cluster; of a stored one that at `stored_at`.
+    pub(super) fn stream(
+        &self,
+        stream: &Stream,
+        stored_at: u64,
+        pool: &Pool,
+    ) -> Result<Vec<u8>, Qcow2Error> {
+        match (stream.origin, self.base) {
+            (Origin::Stored(length), _) => {
+                let mut bytes = vec![0; length as usize];
+                self.stored.read_exact_at(&mut bytes, stored_at)?;
+                Ok(bytes)
+            }
+            (Origin::Copy(twin), Some(base)) => copy(base, twin),
+            (Origin::Copy(_), None) => Err(Qcow2Error::BaseMismatch(
+                "it needs the base as the qcow2 file that it was created from".into(),
+            )),
+            (Origin::RecompressOrCopy(twin), Some(base)) => {
+                copy(base, twin).or_else(|_| self.recompress(stream.index, pool))
+            }
+            (Origin::Recompress | Origin::RecompressOrCopy(_), _) => {
+                self.recompress(stream.index, pool)
+            }
+        }
+    }
+
+    fn recompress(&self, index: u64, pool: &Pool) -> Result<Vec<u8>, Qcow2Error> {
+        let layout = &self.recipe.layout;
+        let cluster_size = layout.cluster_size();
+        let start = index * cluster_size;
+        let visible = cluster_size.min(layout.guest_size - start) as usize;
+        let mut cluster = vec![0; cluster_size as usize];
+        self.content.read_exact_at(&mut cluster[..visible], start)?;
+        let mut out = Vec::new();
+        match pool.compress(&cluster, &mut out)? {
+            true => Ok(out),
+            // The right content was compressible when the patch was created.
+            false => Err(Qcow2Error::BaseMismatch(
+                "its content differs from that of the base the patch was created from".into(),
+            )),
+        }
+    }
+
+    pub(super) fn check_size(&self) -> Result<(), Qcow2Error> {
+        match self.content.len() == self.recipe.layout.guest_size {
+            true => Ok(()),
+            false => Err(Qcow2Error::bad_patch(
+                "content and recipe are of different sizes",
+            )),
+        }
+    }
+}
+
 struct Writer<'a> {
     ingredients: &'a Ingredients<'a>,
     out: &'a File,
@@ -93,7 +143,8 @@ impl Writer<'_> {
             let first = number * batch;
             let made = for_each_piece(task, part.len() as u64, |piece| {
                 let at = piece as usize;
-                self.make(&part[at], stored_at[first + at])
+                self.ingredients
+                    .stream(&part[at], stored_at[first + at], &self.pool)
             })?;
             let mut joined = Joined::new(self.out);
             for (stream, bytes) in part.iter().zip(&made) {
@@ -109,51 +160,9 @@ impl Writer<'_> {
         Ok(placed)
     }
 
-    /// Returns the stream of one compressed cluster.
-    fn make(&self, stream: &Stream, stored_at: u64) -> Result<Vec<u8>, Qcow2Error> {
-        match (stream.origin, self.ingredients.base) {
-            (Origin::Stored(length), _) => {
-                let mut bytes = vec![0; length as usize];
-                self.ingredients
-                    .stored
-                    .read_exact_at(&mut bytes, stored_at)?;
-                Ok(bytes)
-            }
-            (Origin::Copy(twin), Some(base)) => copy(base, twin),
-            (Origin::Copy(_), None) => Err(Qcow2Error::BaseMismatch(
-                "it needs the base as the qcow2 file that it was created from".into(),
-            )),
-            (Origin::RecompressOrCopy(twin), Some(base)) => {
-                copy(base, twin).or_else(|_| self.recompress(stream.index))
-            }
-            (Origin::Recompress | Origin::RecompressOrCopy(_), _) => self.recompress(stream.index),
-        }
-    }
-
-    fn recompress(&self, index: u64) -> Result<Vec<u8>, Qcow2Error> {
-        let cluster_size = self.layout().cluster_size();
-        let start = index * cluster_size;
-        let visible = cluster_size.min(self.layout().guest_size - start) as usize;
-        let mut cluster = vec![0; cluster_size as usize];
-        self.ingredients
-            .content
-            .read_exact_at(&mut cluster[..visible], start)?;
-        let mut out = Vec::new();
-        match self.pool.compress(&cluster, &mut out)? {
-            true => Ok(out),
-            // The right content was compressible when the patch was created.
-            false => Err(Qcow2Error::BaseMismatch(
-                "its content differs from that of the base the patch was created from".into(),
-            )),
-        }
-    }
-
     fn write_run(&self, run: &Run, task: &Task<'_>) -> Result<(), Qcow2Error> {
-        let layout = self.layout();
-        let start = run.index << layout.cluster_bits;
-        let visible = (run.count << layout.cluster_bits)
-            .min(layout.guest_size - start)
-            .min(layout.file_size - run.offset);
+        let start = run.index << self.layout().cluster_bits;
+        let visible = self.layout().visible(run);
         for_each_piece(task, visible.div_ceil(COPY), |piece| {
             let from = piece * COPY;
             let mut bytes = vec![0; COPY.min(visible - from) as usize];
@@ -181,7 +190,7 @@ fn copy(base: &Qcow2Source, index: u64) -> Result<Vec<u8>, Qcow2Error> {
 }
 
 /// Returns where in the patch's stored bytes each stream starts.
-fn stored_offsets(streams: &[Stream]) -> Vec<u64> {
+pub(super) fn stored_offsets(streams: &[Stream]) -> Vec<u64> {
     let mut at = 0;
     streams
         .iter()

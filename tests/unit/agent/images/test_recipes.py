@@ -20,6 +20,7 @@ import threading
 import fixtures
 
 from diffcache_openstack.agent.images import costs
+from diffcache_openstack.agent.images import file_cache
 from diffcache_openstack.agent.images import recipes
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
@@ -34,11 +35,37 @@ RECIPE = b'how to pack it'
 SECONDS = 60
 
 
+class Packed:
+    """The file, made while it is read."""
+
+    size = len(PACKED)
+
+    def __init__(self, content):
+        self._content = content
+
+    def read(self, offset, length):
+        made = b'QFI' + self._content
+        if made != PACKED:
+            raise exceptions.IntegrityError('not the file')
+        return made[offset:offset + length]
+
+
 class Tools:
 
     def __init__(self):
         self.applied = 0
+        self.opened = []
+        self.in_order = False
         self.full = 0
+
+    def open_recipe(self, recipe, content, patch=None):
+        assert recipe.read_bytes() == RECIPE
+        if not self.in_order:
+            return None
+        self.opened.append((content, patch))
+        if patch is None:
+            return Packed(content.read_bytes())
+        return Packed(TARGET)
 
     def apply_recipe(self, content, recipe, output):
         self.applied += 1
@@ -77,7 +104,7 @@ class RecipesTestCase(base.TestCase):
         host = self.hosts['h1']
         self.tools = Tools()
         self.costs = costs.Costs(host.sources, host.state, host.flights)
-        self.store = recipes.FileCache(self.directory / 'files', 10 ** 9)
+        self.store = file_cache.FileCache(self.directory / 'files', 10 ** 9)
         self.files = recipes.ImageFiles(
             host.builder, host.held, host.contents, self.costs,
             host.new_throttle,
@@ -214,6 +241,52 @@ class TestOpen(RecipesTestCase):
         self.assertEqual([], self.store.oldest_first())
 
 
+class TestOpenInOrder(RecipesTestCase):
+    """With recipes that say where each part of the file is."""
+
+    def setUp(self):
+        super().setUp()
+        self.tools.in_order = True
+        self.hosts['h1'].put(RECIPE, view.RECIPES)
+
+    def staged(self):
+        return list((self.hosts['h1'].held.root / 'staging').iterdir())
+
+    def test_from_content_that_is_held(self):
+        key = self.hosts['h1'].put(TARGET)
+        self.refresh()
+        for _ in range(3):
+            self.assertEqual(PACKED, self.read('packed', site_only=True))
+        self.assertEqual([(self.hosts['h1'].held.path(key), None)],
+                         self.tools.opened)
+        self.assertEqual(0, self.tools.applied)
+        self.assertIn(self.recipe.id, self.store)
+
+    def test_from_base_and_patch_without_the_content(self):
+        host = self.hosts['h1']
+        base_key, patch_key = host.put(BASE), host.put(PATCH, view.PATCHES)
+        self.refresh()
+        self.assertEqual(PACKED, self.read('packed'))
+        self.assertEqual([(host.held.path(base_key),
+                           host.held.path(patch_key))], self.tools.opened)
+        self.assertEqual([], self.fetched())
+        self.assertEqual([], self.staged())
+
+    def test_damaged_content_is_had_from_elsewhere(self):
+        host = self.hosts['h1']
+        key = host.put(TARGET)
+        self.refresh()
+        host.held.path(key).write_bytes(b'x' * len(TARGET))
+        self.assertEqual(PACKED, self.read('packed'))
+        self.assertNotIn(key, host.held)
+        self.assertEqual(2, len(self.tools.opened))
+
+    def test_from_content_that_has_to_come(self):
+        self.assertEqual(PACKED, self.read('packed'))
+        self.assertEqual(1, len(self.fetched()))
+        self.assertEqual([], self.staged())
+
+
 class TestTake(RecipesTestCase):
 
     def take(self, name, data, length=None):
@@ -295,7 +368,7 @@ class TestStore(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.store = recipes.FileCache(self.directory / 'files', 100_000)
+        self.store = file_cache.FileCache(self.directory / 'files', 100_000)
 
     def test_files_that_others_drop_meanwhile_do_not_count(self):
         self.write_file('files/kept', b'x' * 5000)
@@ -336,7 +409,7 @@ class TestStore(base.TestCase):
 
     def test_nothing_outlives_a_restart(self):
         self.keep('a', 10).close()
-        again = recipes.FileCache(self.directory / 'files', 100)
+        again = file_cache.FileCache(self.directory / 'files', 100)
         self.assertIsNone(again.find('a'))
 
 
