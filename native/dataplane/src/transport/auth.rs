@@ -484,6 +484,27 @@ mod tests {
         );
     }
 
+    /// Computed with another implementation of HMAC, from the text that the protocol's page specifies. Hosts of the releases that sent them
+    /// are still there while a site is upgraded: a change of either breaks their requests.
+    #[test]
+    fn requests_are_signed_as_released() {
+        let (nonce, boot) = ("01".repeat(16), boot());
+        let to = Destination {
+            authority: "host-a:9192",
+            boot: &boot,
+        };
+        let bound = format!("DiffCache site-1:1000:{nonce}:c85176463fdbb9d51ecb4f04eb2f9051b7155122be16d480e3c1d88460e2e608:{boot}");
+        let unbound = format!("DiffCache site-1:1000:{nonce}:43bfaa401c91c5507ffc31efe1a4e0d2c82ffe8dd4a0d608a96a7002b4ac8ad1");
+        for (to, released, accepted) in [
+            (Some(to), bound, Accepted::Bound),
+            (None, unbound, Accepted::Unbound),
+        ] {
+            assert_eq!(key().authorization(&REQUEST, to, 1000, &[1; 16]), released);
+            let found = verifier().verify(Some(&released), &REQUEST, HERE, 1000);
+            assert_eq!(found, Ok(accepted));
+        }
+    }
+
     #[test]
     fn signatures_of_earlier_releases_can_be_refused() {
         let header = key().authorization(&REQUEST, None, 1000, &[1; 16]);
