@@ -24,6 +24,8 @@ import time
 import typing
 
 from diffcache_openstack.agent.images import status as statuses
+from diffcache_openstack.agent.ssdcache import reports as volume_reports
+from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import context as contexts
@@ -62,19 +64,25 @@ class ConductorLink:
     :param requests: records that wait to be reported
     :param interval: seconds between two heartbeats
     :param revoked: keys of hosts that are not accepted; None verifies none
+    :param volumes: in this host's SSD cache; None without one
     """
 
     def __init__(self, clients: Clients, host: hosts.HostState,
                  status: statuses.HostStatus,
                  requests: request_spool.RequestSpool,
                  interval: float,
-                 revoked: revocations.Revocations | None = None) -> None:
+                 revoked: revocations.Revocations | None = None,
+                 volumes: cached_volumes.CachedVolumes | None = None
+                 ) -> None:
         self._conductor, self._agents, self._context = clients
         self._host = host
         self._status = status
         self._requests = requests
         self._interval = interval
         self._revoked = revoked
+        self._volumes = volumes
+        self._reported_volumes: int | None = None
+        self._volumes_at = 0.0
         self._stopped = threading.Event()
         self._registered_at: float | None = None
         self._reported_holdings: dict[views.Key, int] | None = None
@@ -115,6 +123,7 @@ class ConductorLink:
         self._report_network()
         self._report_fills()
         self._report_pending_images()
+        self._report_volume_caches()
         # The map is needed to serve images; the history can wait.
         self._host.site_map.refresh()
         if len(self._requests):
@@ -236,6 +245,24 @@ class ConductorLink:
                                               found)
         self._reported_pending = compared
 
+    def _report_volume_caches(self) -> None:
+        """Report the SSD cache when an epoch ended, or volumes changed."""
+        if self._volumes is None:
+            return
+        revision = self._volumes.revision
+        due = self._volumes_at + REPEAT_HOLDINGS * self._interval
+        if revision == self._reported_volumes and time.monotonic() < due:
+            return
+        found = volume_reports.collect(self._volumes)
+        try:
+            self._conductor.report_volume_caches(
+                self._context, self._host.name, found.cache, found.volumes)
+        except exceptions.InvalidInput as error:
+            LOG.info('The conductor is older than this agent, so its API does'
+                     ' not show the SSD cache: %s', error)
+        self._reported_volumes = revision
+        self._volumes_at = time.monotonic()
+
     def _report_requests(self, documents: list[dict]) -> None:
         self._conductor.report_requests(
             self._context, [objects.Request.parse_kept(d) for d in documents])
@@ -269,6 +296,7 @@ class ConductorLink:
         self._registered_at = self._reported_holdings = None
         self._reported_borrowed = self._reported_network = None
         self._reported_fills = self._reported_pending = None
+        self._reported_volumes = None
 
     def _note_contact(self) -> None:
         if not self._host.site_map.reachable:

@@ -34,6 +34,7 @@ from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.data_plane import interface as data_plane
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.endpoints import versions as versions_endpoint
+from diffcache_openstack.agent.endpoints import volumes as volumes_endpoint
 from diffcache_openstack.agent.images import borrowing
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
@@ -239,7 +240,7 @@ class Agent(service.Service):
              'build_modes': self.server.modes.report})
         self._link = link.ConductorLink(
             self._clients, self.host, self.status, self.requests,
-            self.conf.agent.heartbeat_interval, self._revoked)
+            self.conf.agent.heartbeat_interval, self._revoked, self._volumes)
 
     def _build_local(self) -> None:
         options = self.conf.agent
@@ -479,7 +480,8 @@ class Agent(service.Service):
                 None if self.repository is None else on_demand.OnDemand(
                     self.repository,
                     self.conf.repository.patches_on_demand)),
-            versions_endpoint.VersionsManager(self.versions))
+            versions_endpoint.VersionsManager(self.versions),
+            volumes_endpoint.VolumesManager(self._volumes))
         started: list = []
 
         def start() -> None:

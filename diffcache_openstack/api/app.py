@@ -49,6 +49,7 @@ from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_versions_api
+from diffcache_openstack.rpc import conductor_volumes_api
 
 LOG = log.getLogger(__name__)
 
@@ -208,4 +209,5 @@ def load(conf: cfg.ConfigOpts) -> WSGI:
         planner.Planner(conf, database, 'api'),
         site_maps.Views(site_maps.Maps(conf, database)),
         conductor_versions_api.VersionsAPI(bus, conf), servers.Servers(conf),
-        quotas.Quotas(conf, database)))
+        quotas.Quotas(conf, database),
+        conductor_volumes_api.VolumesAPI(bus, conf)))

@@ -105,6 +105,17 @@ VERSION = Resource('version', {
     'disks': Field(parts=_open('device', 'size')),
     'task': Field(parts=_open('id', 'kind', 'state', 'done', 'total'))})
 
+VOLUME_CACHE = Resource('volume_cache', {
+    **_open('id', 'server_id', 'project_id', 'mode', 'state', 'limit',
+            'blocks', 'dirty', 'reads', 'writes', 'hits', 'misses',
+            'evictions', 'bypassed', 'min', 'max', 'weight', 'priority',
+            'sla', 'generation', 'explain', 'updated_at'),
+    **_closed('host')})
+
+VOLUME_CURVE = Resource('volume_curve', _open(
+    'seconds', 'references', 'distinct', 'sampled', 'hit_us', 'miss_us',
+    'sizes', 'hits'))
+
 VERSION_TASK = Resource('version_task', {
     **_open('id', 'kind', 'state', 'project_id', 'server_id', 'version_id',
             'done', 'total', 'created_at', 'updated_at'),
@@ -148,7 +159,7 @@ LIMITS = Resource('limits', {
     **dict.fromkeys(quotas.NAMES, Field(parts=_open('limit', 'usage')))})
 
 RESOURCES = (TEMPLATE, VERSION, VERSION_TASK, VERSION_POLICY, PRECACHE_JOB,
-             PRECACHE_TARGET, LIMITS)
+             PRECACHE_TARGET, LIMITS, VOLUME_CACHE, VOLUME_CURVE)
 
 
 def select(document: Document, resource: Resource,

@@ -51,6 +51,10 @@ HISTORY: dict[str, str] = {
            ' what it reported of its links: ``fill``, ``measured``,'
            ' ``repositories`` and ``clients``. What-if has ``objective``,'
            ' ``cost_wan_bytes``, ``mean_wan_bytes`` and ``saving_wan``.',
+    '1.9': 'Volumes in SSD caches of hosts: ``GET /v1/volume-caches``,'
+           ' ``GET`` and ``PATCH /v1/volume-caches/{volume_id}``, its'
+           ' ``curve`` and ``actions``, ``GET /v1/ssd-caches`` and'
+           ' ``GET /v1/ssd-caches/{host}``.',
 }
 
 

@@ -35,6 +35,7 @@ from diffcache_openstack.db import listing
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_versions_api
+from diffcache_openstack.rpc import conductor_volumes_api
 
 
 class StrictJson:
@@ -78,6 +79,7 @@ class Services:
     :param versions: the conductor's interface for versions of servers
     :param servers: asks Nova
     :param quotas: shows them, the conductor enforces them
+    :param volumes: the conductor's interface for volumes in SSD caches
     """
 
     conf: cfg.ConfigOpts
@@ -90,6 +92,7 @@ class Services:
     versions: conductor_versions_api.VersionsAPI
     servers: nova.Servers
     quotas: quotas.Quotas
+    volumes: conductor_volumes_api.VolumesAPI
 
 
 class Request(wrappers.Request):

@@ -25,6 +25,7 @@ from diffcache_openstack.client.resources import precache_job as _job
 from diffcache_openstack.client.resources import request as _request
 from diffcache_openstack.client.resources import site as _site
 from diffcache_openstack.client.resources import template as _template
+from diffcache_openstack.client.resources import volume_cache as _volume
 from diffcache_openstack.client import versions
 
 Listing = collections.abc.Iterator
@@ -66,6 +67,55 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
                        ) -> Listing[_host.PendingImage]:
         """List images that a repository could not add yet."""
         return self._list(_host.PendingImage, host=base.part(name), **query)
+
+    def volume_caches(self, **query: typing.Any
+                      ) -> Listing[_volume.VolumeCache]:
+        """List volumes in SSD caches of hosts."""
+        return self._list(_volume.VolumeCache, **query)
+
+    def get_volume_cache(self, volume_id: str) -> _volume.VolumeCache:
+        """Return a volume in an SSD cache."""
+        return self._get(_volume.VolumeCache, volume_id)
+
+    def update_volume_cache(self, volume_id: str, **values: typing.Any
+                            ) -> _volume.VolumeCache:
+        """Change settings of a volume; retry after a concurrent change.
+
+        :param values: limit, min and max in blocks, weight, priority, mode
+            and sla; None removes one
+        """
+        for left in reversed(range(_TRIES)):
+            volume = self.get_volume_cache(volume_id)
+            try:
+                return volume.change(self, values)
+            except exceptions.ConflictException:
+                ended = self.get_volume_cache(volume_id)
+                if not left or ended.generation == volume.generation:
+                    raise
+        raise AssertionError('not reached')
+
+    def flush_volume_cache(self, volume_id: str) -> _volume.VolumeCache:
+        """Have what only the cache has written back to the volume."""
+        return self._get_resource(_volume.VolumeCache, volume_id).act(
+            self, 'actions', {'action': 'flush'})
+
+    def invalidate_volume_cache(self, volume_id: str) -> _volume.VolumeCache:
+        """Have forgotten what is cached of a volume."""
+        return self._get_resource(_volume.VolumeCache, volume_id).act(
+            self, 'actions', {'action': 'invalidate'})
+
+    def volume_curve(self, volume_id: str) -> dict[str, typing.Any]:
+        """Return what was requested of a volume in the last epoch."""
+        return self._document(f'/volume-caches/{base.part(volume_id)}/curve',
+                              {})['curve']
+
+    def ssd_caches(self, **query: typing.Any) -> Listing[_volume.SsdCache]:
+        """List SSD caches by host."""
+        return self._list(_volume.SsdCache, **query)
+
+    def get_ssd_cache(self, host: str) -> _volume.SsdCache:
+        """Return the SSD cache of a host."""
+        return self._get(_volume.SsdCache, host)
 
     def templates(self, **query: typing.Any) -> Listing[_template.Template]:
         """List the templates of the catalogue by ID."""

@@ -64,6 +64,12 @@ class Nova(base.ServiceClient):
                 search_opts={'all_tenants': '1', 'project_id': project_id},
                 limit=-1)]
 
+    def servers_on(self, host: str) -> list[Document]:
+        """Return all servers of a host, with the volumes attached to them."""
+        with self._call(f'list the servers of host {host}') as own:
+            return [server.to_dict() for server in own.servers.list(
+                search_opts={'all_tenants': '1', 'host': host}, limit=-1)]
+
     def aggregates(self) -> list[Document]:
         """Return all host aggregates."""
         with self._call('list aggregates') as own:

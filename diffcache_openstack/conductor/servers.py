@@ -19,6 +19,7 @@ from diffcache_openstack.clients import nova
 from diffcache_openstack.common import exceptions
 
 STOPPED = 'SHUTOFF'
+_VOLUMES = 'os-extended-volumes:volumes_attached'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +96,19 @@ class Servers:
         """
         try:
             return list(map(_server, self._nova.servers_of(project_id)))
+        except exceptions.PermanentError as error:
+            raise exceptions.ServiceUnavailable(
+                f'{error} Correct the options of [nova].') from error
+
+    def volumes_on(self, host: str) -> dict[str, Server]:
+        """Return the servers of a host by the volumes attached to them.
+
+        :raises ServiceUnavailable: Nova does not answer, or refuses
+        """
+        try:
+            return {volume['id']: _server(document)
+                    for document in self._nova.servers_on(host)
+                    for volume in document.get(_VOLUMES) or ()}
         except exceptions.PermanentError as error:
             raise exceptions.ServiceUnavailable(
                 f'{error} Correct the options of [nova].') from error

@@ -33,6 +33,7 @@ from diffcache_openstack.conductor.endpoints import agents as agent_endpoint
 from diffcache_openstack.conductor.endpoints import control as control_endpoint
 from diffcache_openstack.conductor.endpoints import costs as cost_endpoint
 from diffcache_openstack.conductor.endpoints import versions as versions_rpc
+from diffcache_openstack.conductor.endpoints import volumes as volumes_rpc
 from diffcache_openstack.conductor import ledger
 from diffcache_openstack.conductor import liveness
 from diffcache_openstack.conductor import metrics as conductor_metrics
@@ -46,6 +47,7 @@ from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import heads
 from diffcache_openstack.conductor.versions import service as versions
 from diffcache_openstack.conductor.versions import upkeep
+from diffcache_openstack.conductor import volume_caches
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
@@ -56,6 +58,7 @@ from diffcache_openstack.db import plans
 from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import agent_versions_api
+from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import gate
@@ -97,6 +100,9 @@ class ConductorService(service.Service):
         self._precacher = precache.Precacher(
             self.conf, self._database, self._planner, self._notifier, name)
         agents = self._put_versions_together(name)
+        volumes = volume_caches.VolumeCaches(
+            self._database, self._nova, agent_volumes_api.AgentVolumesAPI(
+                self._bus, self.conf))
         self._liveness = liveness.Liveness(self.conf, self._database)
         site_maps = self._maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
@@ -106,10 +112,12 @@ class ConductorService(service.Service):
             [agent_endpoint.ConductorManager(
                 self._database, site_maps, self._planner, self._notifier,
                 image_records.Verifier(self._bus.security),
+                volumes,
                 self._bus.security.key),
              cost_endpoint.CostsManager(self.conf, self._database, site_maps),
              control_endpoint.ControlManager(
                  self._database, self._proposals, self._precacher),
+             volumes_rpc.VolumesManager(volumes),
              versions_rpc.VersionsManager(
                  self._versions, agents, heads.StoreHeads(self._database))],
             gate.Gate(methods.CONDUCTOR, self._bus.security, self._ledger))
@@ -160,7 +168,7 @@ class ConductorService(service.Service):
 
     def _put_versions_together(self, name):
         agents = agent_versions_api.AgentVersionsAPI(self._bus, self.conf)
-        nova = servers.Servers(self.conf)
+        nova = self._nova = servers.Servers(self.conf)
         self._dispatcher = dispatch.Dispatcher(
             self.conf, self._database, agents, nova, name)
         self._versions = versions.VersionService(

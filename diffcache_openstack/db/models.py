@@ -217,6 +217,47 @@ class HostNetwork(Base):
     peer_mbps: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
 
 
+class SsdCache(Base):
+    """The SSD cache of a host; ``decisions`` is a JSON list."""
+
+    __tablename__ = 'ssd_caches'
+
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True,
+        autoincrement=False)
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(32))
+    capacity: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    policy: orm.Mapped[str] = orm.mapped_column(sa.String(255))
+    epoch: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    decisions: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class VolumeCache(Base):
+    """A volume in the SSD cache of the host of its server.
+
+    ``document`` and ``curve`` are JSON: what the host reports. The server and
+    its project are those that Nova names, None while it names none.
+    """
+
+    __tablename__ = 'volume_caches'
+    __table_args__ = (
+        sa.Index('ix_volume_caches_host_id', 'host_id'),
+        sa.Index('ix_volume_caches_project_id', 'project_id'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[str] = orm.mapped_column(TEMPLATE, primary_key=True)
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'))
+    server_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(64))
+    project_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
+    mode: orm.Mapped[str] = orm.mapped_column(sa.String(32))
+    document: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    curve: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
 class RepositoryStanding(Base):
     """A repository as one host sees it."""
 

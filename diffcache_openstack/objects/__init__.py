@@ -54,3 +54,8 @@ from diffcache_openstack.objects.versions import TaskReport  # noqa: F401
 from diffcache_openstack.objects.versions import VersionDisk  # noqa: F401
 from diffcache_openstack.objects.versions import VersionPolicy  # noqa: F401
 from diffcache_openstack.objects.versions import VersionTask  # noqa: F401
+from diffcache_openstack.objects.volume_cache import (  # noqa: F401
+    SizingDecision)
+from diffcache_openstack.objects.volume_cache import SsdCache  # noqa: F401
+from diffcache_openstack.objects.volume_cache import VolumeCache  # noqa: F401
+from diffcache_openstack.objects.volume_cache import VolumeCurve  # noqa: F401

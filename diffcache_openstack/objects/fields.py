@@ -325,6 +325,15 @@ class ListOfStringsField(fields.AutoTypedField):
         super().__init__(**options)
 
 
+class ListOfCountsField(fields.AutoTypedField):
+    """A field that holds whole numbers that are not negative."""
+
+    def __init__(self, max_items: int = MOST_ELEMENTS, **options: typing.Any
+                 ) -> None:
+        self.AUTO_TYPE = List(NonNegativeInteger(), max_items)
+        super().__init__(**options)
+
+
 class ListOfObjectsField(fields.AutoTypedField):
     """A field that holds versioned objects of one class."""
 

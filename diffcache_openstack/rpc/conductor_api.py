@@ -22,7 +22,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import fingerprints
 
 TOPIC = 'diffcache-conductor'
-VERSION = '1.7'
+VERSION = '1.8'
 
 # What a plan takes beside the solver's time limit: reading, writing, and
 # waiting for a round that another conductor is in.
@@ -47,6 +47,7 @@ class ConductorAPI:
     * 1.5: report_pending_images
     * 1.6: update_site_map, change_holdings
     * 1.7: report_borrowed, find_unregistered, report_network
+    * 1.8: report_volume_caches
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -128,6 +129,20 @@ class ConductorAPI:
         """
         self._client.call(ctxt, 'report_pending_images', host=host,
                           images=list(images))
+
+    def report_volume_caches(
+            self, ctxt: contexts.RequestContext, host: str,
+            cache: objects.SsdCache,
+            volumes: collections.abc.Sequence[objects.VolumeCache] | None
+            ) -> None:
+        """Replace what is known of a host's SSD cache.
+
+        :param volumes: in it; None if the cache does not answer
+        :raises NotFound: the host is not registered
+        """
+        self._client.call(ctxt, 'report_volume_caches', host=host,
+                          cache=cache,
+                          volumes=None if volumes is None else list(volumes))
 
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
         """Delete a host for good.

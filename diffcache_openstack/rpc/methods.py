@@ -28,10 +28,13 @@ from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import plan as plan_objects
 from diffcache_openstack.objects import versions
+from diffcache_openstack.objects import volume_cache
 from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.rpc import conductor_versions_api
+from diffcache_openstack.rpc import conductor_volumes_api
 
 CONTROLLER = frozenset({host_keys.CONTROLLER})
 REPOSITORY = frozenset({host_keys.REPOSITORY, host_keys.CONTROLLER})
@@ -41,6 +44,8 @@ ALL: frozenset[str] = frozenset()
 
 MOST_SECONDS = 600.0
 MOST_HOSTS = 100_000
+# In the SSD cache of a host; those of all its servers are fewer.
+MOST_VOLUMES = 65_536
 
 Arguments = dict[str, oslo_fields.Field]
 # Names of the hosts that the arguments of a call speak for.
@@ -209,6 +214,11 @@ _AGENTS: Table = {
     (None, 'report_pending_images'): Method(
         HOSTS, {'host': HOST, 'images': _objects('PendingImage')},
         speakers=_argument_host),
+    (None, 'report_volume_caches'): Method(
+        HOSTS, {'host': HOST, 'cache': _object('SsdCache'),
+                'volumes': fields.ListOfObjectsField(
+                    'VolumeCache', MOST_VOLUMES, nullable=True)},
+        speakers=_argument_host),
     (None, 'remove_host'): Method(CONTROLLER, {'host': HOST}),
     (None, 'remove_dead_host'): Method(CONTROLLER, {'host': HOST}),
     (None, 'register_template'): Method(
@@ -332,9 +342,32 @@ _VERSIONS: Table = {
             speakers=_argument_host),
     }.items()}
 
-CONDUCTOR: Table = {**_AGENTS, **_CONTROL, **_COSTS, **_VERSIONS}
+_VOLUME_SETTINGS = Record(
+    limit=fields.NonNegativeIntegerField(nullable=True),
+    min=fields.NonNegativeIntegerField(nullable=True),
+    max=fields.NonNegativeIntegerField(nullable=True),
+    weight=fields.NonNegativeFloatField(nullable=True),
+    priority=fields.NonNegativeFloatField(nullable=True),
+    mode=fields.EnumField(volume_cache.MODES, nullable=True),
+    sla=fields.StringField(nullable=True))
+
+
+def _volumes(namespace: str) -> Table:
+    """Return the methods for volumes, which both services have."""
+    return {(namespace, name): method for name, method in {
+        'change_volume': Method(CONTROLLER, {
+            'volume_id': IMAGE, 'generation': COUNT,
+            'settings': _field(_VOLUME_SETTINGS)}),
+        'flush_volume': Method(CONTROLLER, {'volume_id': IMAGE}),
+        'invalidate_volume': Method(CONTROLLER, {'volume_id': IMAGE}),
+    }.items()}
+
+
+CONDUCTOR: Table = {**_AGENTS, **_CONTROL, **_COSTS, **_VERSIONS,
+                    **_volumes(conductor_volumes_api.NAMESPACE)}
 
 AGENT: Table = {
+    **_volumes(agent_volumes_api.NAMESPACE),
     (None, 'hold'): Method(CONTROLLER, {
         'generation': COUNT,
         'items': _tuples(KIND, fields.HashField(),

@@ -51,6 +51,7 @@ class CachedVolumes:
     :param options: of the host
     :param path: file where it is kept how volumes want to be cached
     :param rules: how sizes are decided
+    :ivar revision: changes when there is something new to report
     """
 
     def __init__(self, engine: engines.Engine, options: Options,
@@ -61,6 +62,12 @@ class CachedVolumes:
         self._store = wishes.Store(path)
         self._sizes = volume_sizes.Sizes(rules)
         self._lock = threading.Lock()
+        self.revision = 0
+
+    @property
+    def rules(self) -> volume_sizes.Rules:
+        """How sizes are decided."""
+        return self._sizes.rules
 
     def status(self) -> dict[str, typing.Any]:
         """Return the cache's capacity and its volumes, in blocks.
@@ -71,7 +78,7 @@ class CachedVolumes:
             ``wanted`` and what of this is in ``overrides``
         :raises RetryableError: the cache cannot be reached
         """
-        rules = self._sizes.rules
+        rules = self.rules
         return {'capacity': self._engine.capacity(), 'policy': rules.policy,
                 'epoch': rules.epoch, 'decisions': self._sizes.decisions(),
                 'volumes': self._described()}
@@ -125,6 +132,7 @@ class CachedVolumes:
                 raise
             self._keep({**self._store.wanted(), name: wanted}, {*known, name})
             self._divide({**known, name: changed})
+            self.revision += 1
         LOG.info('Attached volume %s (%s) to the SSD cache with up to %d'
                  ' blocks', name, wanted.origin, sizes[name])
         return {'export': state.export, 'socket': self._engine.socket,
@@ -141,6 +149,7 @@ class CachedVolumes:
             known = self._known(self._engine.volumes())
             self._keep(self._store.wanted(), set(known))
             self._divide(known)
+            self.revision += 1
         LOG.info('Detached volume %s from the SSD cache', name)
 
     def resize(self, name: str) -> None:
@@ -169,7 +178,7 @@ class CachedVolumes:
         :param generation: of the settings that the caller knows
         :param fields: of :class:`.wanted.Overrides`; none removes one
         :raises NotFound: it is not attached
-        :raises Conflict: its settings were changed since
+        :raises Busy: its settings were changed since
         :raises InvalidInput: a field is unknown, or out of range
         :raises NoSpace: the least sizes exceed the cache
         :raises RetryableError: the cache cannot be reached
@@ -179,7 +188,7 @@ class CachedVolumes:
             state = _find(states, name)
             before = self._store.overrides(name)
             if before.generation != generation:
-                raise exceptions.Conflict(
+                raise exceptions.Busy(
                     f'Settings of volume {name} have generation'
                     f' {before.generation}, not {generation}: they were'
                     ' changed. Read them again.')
@@ -192,6 +201,7 @@ class CachedVolumes:
                 self._engine.set_mode(name, changed.mode)
             self._store.keep_overrides(name, overrides)
             self._resize_all(sizes)
+            self.revision += 1
         LOG.info('Settings of volume %s in the SSD cache are %s', name,
                  overrides)
 
@@ -224,6 +234,7 @@ class CachedVolumes:
         :raises VolumeRefused: a size cannot be changed
         """
         with self._lock:
+            self.revision += 1
             found = self._engine.end_epoch()
             states = self._engine.volumes()
             capacity = self._engine.capacity()

@@ -19,14 +19,12 @@ import typing
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.objects import volume_cache
 from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base as sizing
 
 LOG = logging.getLogger(__name__)
 
-# Modes in which volumes have what guests wrote: snapshots, backups and other
-# hosts see all of it.
-SAFE_MODES = ('write-through', 'write-around', 'pass-through')
 # Volumes whose settings are kept; the oldest are forgotten.
 _MOST_OVERRIDES = 1000
 _NUMBER = (int, float)
@@ -99,9 +97,10 @@ class Overrides:
         _check(fields, {'limit': blocks, 'min': blocks, 'max': blocks,
                         'weight': number, 'priority': number, 'mode': text,
                         'sla': text})
-        if fields.get('mode') not in (None, *SAFE_MODES):
+        if fields.get('mode') not in (None, *volume_cache.SAFE_MODES):
             raise exceptions.InvalidInput(
-                f'The mode of a volume is one of {", ".join(SAFE_MODES)}.')
+                f'The mode of a volume is one of'
+                f' {", ".join(volume_cache.SAFE_MODES)}.')
         found = dataclasses.replace(self, **fields,
                                     generation=self.generation + 1)
         if found.min is not None and found.max is not None \

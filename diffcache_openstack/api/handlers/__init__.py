@@ -26,6 +26,7 @@ from diffcache_openstack.api.handlers import templates
 from diffcache_openstack.api.handlers import version_policies
 from diffcache_openstack.api.handlers import version_tasks
 from diffcache_openstack.api.handlers import versions
+from diffcache_openstack.api.handlers import volume_caches
 from diffcache_openstack.api import routing
 
 
@@ -35,4 +36,4 @@ def routes() -> list[routing.Route]:
         module.TABLE.routes for module in (
             root, hosts, templates, patches, plans, lookups, requests,
             precache, sites, versions, version_tasks, version_policies,
-            limits)))
+            limits, volume_caches)))

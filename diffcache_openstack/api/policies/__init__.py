@@ -27,6 +27,7 @@ from diffcache_openstack.api.policies import root
 from diffcache_openstack.api.policies import sites
 from diffcache_openstack.api.policies import templates
 from diffcache_openstack.api.policies import versions
+from diffcache_openstack.api.policies import volume_caches
 
 
 def list_rules() -> list[policy.RuleDefault]:
@@ -34,4 +35,4 @@ def list_rules() -> list[policy.RuleDefault]:
     return list(itertools.chain.from_iterable(
         module.RULES for module in (
             base, root, hosts, limits, lookups, patches, plans, precache,
-            requests, sites, templates, versions)))
+            requests, sites, templates, versions, volume_caches)))

@@ -189,6 +189,49 @@ class Ways(columns.FormattableColumn):
         return text + f', WAN {units.format_size(way["wan_bytes"])}'
 
 
+class Blocks(columns.FormattableColumn):
+    """Blocks of 4 KiB; in tables their size with a unit."""
+
+    def human_readable(self) -> str:
+        """Return three digits and a unit."""
+        return '' if self._value is None \
+            else units.format_size(self._value * 4096)
+
+
+class Lines(columns.FormattableColumn):
+    """Sentences; in tables a line for each."""
+
+    def human_readable(self) -> str:
+        """Return the lines."""
+        return '\n'.join(self._value or ())
+
+
+class Decisions(columns.FormattableColumn):
+    """Decisions about sizes; in tables their reasons under their times."""
+
+    def human_readable(self) -> str:
+        """Return lines."""
+        return '\n'.join(
+            f'{decision["time"]}, {decision["policy"]}: {line}'
+            for decision in self._value or ()
+            for line in decision['explain'])
+
+
+class Curve(columns.FormattableColumn):
+    """Hits over sizes; in tables some of the sizes."""
+
+    _MOST = 20
+
+    def human_readable(self) -> str:
+        """Return a line for each of some sizes."""
+        steps = list(zip(self._value['sizes'], self._value['hits']))
+        every = -(-len(steps) // self._MOST) or 1
+        return '\n'.join(
+            f'{units.format_size(size * 4096)}:'
+            f' {hits / self._value["references"]:.1%}'
+            for size, hits in reversed(steps[::-every]))
+
+
 class Task(columns.FormattableColumn):
     """The current task of a version; in tables as a sentence."""
 

@@ -27,6 +27,7 @@ from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor import site_maps as maps
+from diffcache_openstack.conductor import volume_caches
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import fills as fill_reports
@@ -57,6 +58,7 @@ class ConductorManager:
     :param site_planner: computes plans
     :param notifier: sends plans to agents
     :param records: verifies records of images
+    :param volumes: stores reports of SSD caches
     :param key: signs lists of revoked keys; None sends none
     """
 
@@ -66,9 +68,11 @@ class ConductorManager:
                  site_planner: planner.Planner,
                  notifier: agent_notifier.Notifier,
                  records: image_records.Verifier,
+                 volumes: volume_caches.VolumeCaches,
                  key: host_keys.HostKey | None = None):
         self._database = database
         self._records = records
+        self._volumes = volumes
         self._key = key
         self._maps = site_maps
         self._planner = site_planner
@@ -134,6 +138,13 @@ class ConductorManager:
                               images: list) -> None:
         """Replace the images that a repository does not have yet."""
         self._database.write(pending_images.put, host, images)
+
+    @messaging.exposed
+    def report_volume_caches(self, ctxt: contexts.RequestContext, host: str,
+                             cache: objects.SsdCache, volumes: list | None
+                             ) -> None:
+        """Replace what is known of a host's SSD cache."""
+        self._volumes.put(host, cache, volumes)
 
     @messaging.exposed
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:

@@ -28,6 +28,7 @@ from diffcache_openstack.sites import view
 from tests import base
 from tests import host_key_files
 from tests.unit.agent.state import test_site_map
+from tests.unit import volume_reports
 
 CONTENT = test_site_map.CONTENT
 NOW = datetime.datetime(2026, 11, 20, tzinfo=datetime.timezone.utc)
@@ -106,6 +107,9 @@ class Conductor:
     def report_pending_images(self, ctxt, host, images):
         self._note('report_pending_images', images)
 
+    def report_volume_caches(self, ctxt, host, cache, volumes):
+        self._note('report_volume_caches', cache, volumes)
+
     def named(self, name):
         return [call for call in self.calls if call[0] == name]
 
@@ -171,6 +175,22 @@ class LinkTest(base.TestCase):
         self.link = link.ConductorLink(
             link.Clients(self.conductor, self.conductor, self.context),
             self.host, self.status, self.spool, 3600)
+
+    def test_the_ssd_cache_is_reported_when_there_is_news(self):
+        volumes = volume_reports.cached(self, 'a')
+        reporter = link.ConductorLink(
+            link.Clients(self.conductor, self.conductor, self.context),
+            self.host, self.status, self.spool, 3600, volumes=volumes)
+
+        def reported():
+            reporter.report()
+            return [[each.limit for each in call[2]] for call
+                    in self.conductor.named('report_volume_caches')]
+
+        self.assertEqual([[1000]], reported())
+        self.assertEqual([[1000]], reported())
+        volumes.change('a', 0, {'max': 9})
+        self.assertEqual([[1000], [9]], reported())
 
     def test_revoked_keys_are_fetched_with_heartbeats(self):
         keys = host_key_files.Keys(self.directory / 'keys')

@@ -35,6 +35,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_versions_api
+from diffcache_openstack.rpc import conductor_volumes_api
 from testing import tokens
 from tests.unit.conductor.endpoints import test_agents
 from tests.unit.conductor import fakes
@@ -101,7 +102,8 @@ class ApiTest(test_agents.ConductorTest):
             planner.Planner(self.conf, self.database, 'test'),
             site_maps.Views(site_maps.Maps(self.conf, self.database)),
             conductor_versions_api.VersionsAPI(self.bus, self.conf), self.nova,
-            quotas.Quotas(self.conf, self.database))
+            quotas.Quotas(self.conf, self.database),
+            conductor_volumes_api.VolumesAPI(self.bus, self.conf))
         app.set_defaults()
         for group, options in middleware_opts.list_auth_token_opts():
             self.conf.register_opts(options, group=group)

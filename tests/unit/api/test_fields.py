@@ -18,6 +18,7 @@ from diffcache_openstack.api import fields
 from diffcache_openstack.api import handlers
 from diffcache_openstack.api import host_ids
 from diffcache_openstack.api import policies
+from diffcache_openstack.api.policies import base as rules
 from diffcache_openstack.api import routing
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import precache as conductor_precache
@@ -25,6 +26,7 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import precache
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack.db.versions import versions as db
+from diffcache_openstack.db import volume_caches
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import precache as precache_states
@@ -33,6 +35,7 @@ from tests import base as tests_base
 from tests.unit.api import base
 from tests.unit.conductor import fakes
 from tests.unit.db import database
+from tests.unit import volume_reports
 
 # Of the operator's machines; in no document of a user.
 HOST = 'rack7-node3'
@@ -41,7 +44,7 @@ SECRETS = (HOST, PATH, 'secret-aggregate')
 PROJECT_USERS = ('member', 'reader')
 OPERATORS = ('admin', 'service', 'auditor')
 LISTED = {'templates', 'versions', 'version_tasks', 'version_policies',
-          'precache_jobs', 'targets'}
+          'precache_jobs', 'targets', 'volume_caches'}
 
 
 def resource_schema(route):
@@ -155,6 +158,12 @@ class FilledTest(base.ApiTest):
             'POST', '/v1/version-policies',
             {'version_policy': {'keep_last': 5}}, user='member')
         self.policy = body['version_policy']['id']
+        self.api.register_host(self.ctxt, objects.Host(
+            name=HOST, site='edge', role='compute'))
+        self.write(volume_caches.put_volumes, HOST, [
+            volume_reports.volume()], {volume_reports.VOLUME:
+                                       volume_caches.Owner(
+                                           'stopped', base.PROJECT)})
         self.write(catalogue.put_template, database.template(
             4, owner=base.OTHER_PROJECT, visibility='private', family='t1'),
             when)
@@ -188,7 +197,16 @@ class FilledTest(base.ApiTest):
     def samples(self):
         """A request of each route, by method and template."""
         path = f'/v1/versions/{self.version}'
+        volume = f'/v1/volume-caches/{volume_reports.VOLUME}'
         return {
+            ('GET', '/v1/volume-caches'): ('/v1/volume-caches', None),
+            ('GET', '/v1/volume-caches/{volume_id}'): (volume, None),
+            ('GET', '/v1/volume-caches/{volume_id}/curve'):
+                (f'{volume}/curve', None),
+            ('PATCH', '/v1/volume-caches/{volume_id}'):
+                (volume, {'volume_cache': {'generation': 2}}),
+            ('POST', '/v1/volume-caches/{volume_id}/actions'):
+                (f'{volume}/actions', {'action': 'flush'}),
             ('GET', '/v1/templates'): ('/v1/templates?name=Image 1', None),
             ('GET', '/v1/templates/{template_id}'):
                 ('/v1/templates/t1', None),
@@ -279,13 +297,17 @@ class TestWalk(FilledTest):
                                          'reader')
 
     def test_with_another_projects_token(self):
+        checks = {rule.name: rule.check_str for rule in policies.list_rules()}
         for route, path, body in self.walk():
             if route.shows is fields.LIMITS:
                 self.refused_plainly(403, route.method, path, body, 'other')
             if route.shows is fields.TEMPLATE or '<' not in route.path:
                 continue
+            # What only administrators may do is refused to all others.
+            status = 403 if checks[route.policy] == rules.ADMIN else 404
             with self.subTest(route=route.template, method=route.method):
-                self.refused_plainly(404, route.method, path, body, 'other')
+                self.refused_plainly(status, route.method, path, body,
+                                     'other')
         for route, path, _body in self.walk('GET'):
             if '<' not in route.path and route.shows not in (
                     fields.TEMPLATE, fields.LIMITS):

@@ -27,6 +27,7 @@ from tests.unit.api import reference
 from tests.unit.api import rights_tables
 from tests.unit.conductor import fakes
 from tests.unit.db import database
+from tests.unit import volume_reports
 
 WRITE = 'DIFFCACHE_WRITE_REFERENCE'
 JOB = {'precache_job': {
@@ -89,8 +90,30 @@ class TestReference(base.ApiTest):
         self.sample('GET', '/v1/sites/{name}/report', name='edge')
         self.sample('GET', '/v1/sites/{name}/forecast', name='edge',
                     query='?limit=1')
+        self.run_volume_caches()
         base.silence(self.database, 'h2')
         self.sample('DELETE', '/v1/hosts/{name}', name='h2')
+
+    def run_volume_caches(self):
+        # Another fake answers for h1.
+        self.nova.change('running', host='h2')
+        self.nova.volumes = {volume_reports.VOLUME: 'running'}
+        self.api.report_volume_caches(
+            self.ctxt, 'h2', volume_reports.cache(),
+            [volume_reports.volume()])
+        volume = {'volume_id': volume_reports.VOLUME}
+        path = '/v1/volume-caches'
+        self.sample('GET', path, query='?server_id=running')
+        self.sample('GET', f'{path}/{{volume_id}}', **volume)
+        self.sample('GET', f'{path}/{{volume_id}}/curve', **volume)
+        fakes.listen_for_volumes(
+            self, 'h2', volume_reports.cached(self, volume_reports.VOLUME))
+        self.sample('PATCH', f'{path}/{{volume_id}}', {'volume_cache': {
+            'generation': 0, 'min': 64}}, **volume)
+        self.sample('POST', f'{path}/{{volume_id}}/actions',
+                    {'action': 'flush'}, **volume)
+        self.sample('GET', '/v1/ssd-caches')
+        self.sample('GET', '/v1/ssd-caches/{host}', host='h2')
 
     def run_discovery(self):
         self.sample('GET', '/')

@@ -16,6 +16,7 @@ import queue
 
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.endpoints import versions as versions_endpoint
+from diffcache_openstack.agent.endpoints import volumes as volumes_endpoint
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import servers
 from diffcache_openstack import objects
@@ -43,6 +44,8 @@ class Nova:
         # Users whom Nova shows each server, and servers it shows no user.
         self.wide = ('admin',)
         self.hidden = set()
+        # Servers by the volumes that are attached to them; None: no answer.
+        self.volumes = {}
 
     def get(self, server_id, token=None):
         """A server; a token is the name of its user."""
@@ -59,6 +62,14 @@ class Nova:
         """The servers of a project."""
         return [server for server in self.servers.values()
                 if server.project_id == project_id]
+
+    def volumes_on(self, host):
+        """Servers of a host by their volumes."""
+        if self.volumes is None:
+            raise exceptions.ServiceUnavailable('Nova does not answer')
+        return {volume: self.servers[server]
+                for volume, server in self.volumes.items()
+                if self.servers[server].host == host}
 
     def change(self, server_id, **values):
         """Have a server be otherwise."""
@@ -111,6 +122,15 @@ def saved(number=1, **values):
         'size': 2 ** 30, 'bytes_changed': 8192, 'bytes_read': 16384,
         'bytes_stored': 5000, 'seconds': 0.5, 'pause_ms': 12.5,
         'quiesced': True, **values})
+
+
+def listen_for_volumes(test, name, volumes):
+    """Have a host answer about volumes in its SSD cache, during a test."""
+    server = agent_endpoint.new_server(
+        test.bus, name, volumes_endpoint.VolumesManager(volumes))
+    server.start()
+    test.addCleanup(server.wait)
+    test.addCleanup(server.stop)
 
 
 def listen(test, name):

@@ -103,6 +103,24 @@ class TestProject(ServersTest):
                                              for request
                                              in self.cloud.requests])
 
+    def test_volumes_of_a_host(self):
+        def server(number, *volumes):
+            return {'id': f's{number}', 'tenant_id': 'p', 'status': 'ACTIVE',
+                    'os-extended-volumes:volumes_attached': [
+                        {'id': volume} for volume in volumes]}
+
+        self.cloud.answer('GET', f'{SERVERS}/detail', openstack_apis.Answer(
+            document={'servers': [server(1, 'a', 'b'), server(2)]}),
+            openstack_apis.Answer(document={'servers': []}))
+        found = self.servers.volumes_on('h1')
+        self.assertEqual({'a': 's1', 'b': 's1'}, {
+            volume: each.id for volume, each in found.items()})
+        self.assertEqual('h1', self.cloud.requests[0].query['host'])
+        self.cloud.answer('GET', f'{SERVERS}/detail',
+                          openstack_apis.Answer(403, {}))
+        self.assertRaises(exceptions.ServiceUnavailable,
+                          self.servers.volumes_on, 'h1')
+
     def test_nova_refuses(self):
         self.cloud.answer('GET', f'{SERVERS}/detail',
                           openstack_apis.Answer(403, {}))

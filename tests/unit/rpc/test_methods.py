@@ -21,6 +21,7 @@ import oslo_messaging
 
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.endpoints import versions as agent_versions
+from diffcache_openstack.agent.endpoints import volumes as agent_volumes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import signatures
@@ -28,6 +29,7 @@ from diffcache_openstack.conductor.endpoints import agents
 from diffcache_openstack.conductor.endpoints import control
 from diffcache_openstack.conductor.endpoints import costs
 from diffcache_openstack.conductor.endpoints import versions
+from diffcache_openstack.conductor.endpoints import volumes
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import gate
@@ -40,9 +42,11 @@ TIME = '2026-01-02T03:04:05Z'
 
 SERVICES = (
     (methods.CONDUCTOR, (agents.ConductorManager, control.ControlManager,
-                         costs.CostsManager, versions.VersionsManager)),
+                         costs.CostsManager, versions.VersionsManager,
+                         volumes.VolumesManager)),
     (methods.AGENT, (agent_endpoint.AgentManager,
-                     agent_versions.VersionsManager)))
+                     agent_versions.VersionsManager,
+                     agent_volumes.VolumesManager)))
 
 OBJECTS = {
     'host': objects.Host(name='h1', site='edge', role='compute'),
@@ -66,6 +70,16 @@ OBJECTS = {
     'network': objects.HostNetwork(
         fill_windows=['22:00-06:00'], repositories=[
             objects.RepositoryStanding(name='hub', mbps=20.0)]),
+    'cache': objects.SsdCache(
+        state='ok', capacity=1, policy='latency', epoch=120, decisions=[
+            objects.SizingDecision(time=objects_base.now(), policy='latency',
+                                   changed=True, explain=['a'])]),
+    'volumes': [objects.VolumeCache(
+        id=ID, mode='write-through', state='ok', limit=1, blocks=1, dirty=0,
+        reads=1, writes=1, hits=1, misses=1, evictions=1, bypassed=1, min=0,
+        weight=1.0, explain=['a'], curve=objects.VolumeCurve(
+            seconds=1.0, references=1, distinct=1, sampled=1.0, hit_us=1.0,
+            miss_us=1.0, sizes=[1], hits=[1]))],
     'task': objects.VersionTask(id=ID, kind='save', project_id='p'),
 }
 VALUES = {
@@ -75,7 +89,8 @@ VALUES = {
     'changes': {'add_hosts': 1}, 'job_id': ID, 'values': {'name': 'x'},
     'version_id': ID, 'task_id': ID, 'keep_version': ID, 'dry_run': True,
     'way': 'auto', 'name': 'A name', 'against': ID, 'project_id': 'p',
-    'policy_id': ID, 'items': [['templates', HASH, 0.0]],
+    'policy_id': ID, 'volume_id': ID, 'settings': {'max': 1},
+    'items': [['templates', HASH, 0.0]],
     'shares': [['templates', HASH, 'job', None, ['mon 10:00-11:00']]],
     'output': '/a/b', 'path': '/a/b', 'mode': 'on_the_fly',
     'kind': 'templates', 'object_id': HASH, 'place': 'a' * 16,

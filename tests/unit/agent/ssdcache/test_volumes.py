@@ -335,7 +335,7 @@ class TestSettings(VolumesTest):
                 ({'min': 1001}, exceptions.NoSpace)):
             self.assertRaises(error, self.volumes.change, 'a', 0, fields)
             self.assertEqual(before, self.volumes.status(), fields)
-        self.assertRaises(exceptions.Conflict, self.volumes.change, 'a', 1, {})
+        self.assertRaises(exceptions.Busy, self.volumes.change, 'a', 1, {})
         self.assertRaises(exceptions.NotFound, self.volumes.change, 'c', 0, {})
 
     def test_actions(self):

@@ -1,0 +1,40 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Policies of SSD caches and of volumes in them."""
+
+from diffcache_openstack.api.policies import base
+
+_VOLUMES = base.Rules('volume_caches')
+LIST = _VOLUMES.add(
+    'list', base.READER, 'List the project\'s volumes in SSD caches.',
+    ('GET', '/v1/volume-caches'))
+SHOW = _VOLUMES.add(
+    'show', base.READER, 'Show a volume of the project in an SSD cache, and'
+    ' its curve.',
+    ('GET', '/v1/volume-caches/{volume_id}'),
+    ('GET', '/v1/volume-caches/{volume_id}/curve'))
+# Sizes and modes are of the operator's SSD: owners see them.
+UPDATE = _VOLUMES.add(
+    'update', base.ADMIN, 'Change settings of a volume in an SSD cache.',
+    ('PATCH', '/v1/volume-caches/{volume_id}'))
+ACT = _VOLUMES.add(
+    'act', base.ADMIN, 'Flush or invalidate a volume in an SSD cache.',
+    ('POST', '/v1/volume-caches/{volume_id}/actions'))
+_CACHES = base.Rules('ssd_caches')
+LIST_CACHES = _CACHES.add(
+    'list', base.OPERATOR_READER, 'List SSD caches of hosts.',
+    ('GET', '/v1/ssd-caches'))
+SHOW_CACHE = _CACHES.add(
+    'show', base.OPERATOR_READER, 'Show the SSD cache of a host, and the'
+    ' decisions about sizes.',
+    ('GET', '/v1/ssd-caches/{host}'))
+RULES = [*_VOLUMES, *_CACHES]

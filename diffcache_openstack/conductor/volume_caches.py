@@ -1,0 +1,105 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Volumes in SSD caches: whose they are, and what hosts report of them."""
+
+import collections.abc
+import typing
+
+from oslo_log import log
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import servers
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import volume_caches
+from diffcache_openstack import objects
+from diffcache_openstack.rpc import agent_volumes_api
+
+LOG = log.getLogger(__name__)
+
+
+class VolumeCaches:
+    """Stores the reports of hosts, with servers and projects of Nova.
+
+    Changes are made by hosts, which answer with what the volume is then.
+
+    :param database: the conductor's
+    :param nova: asked which server a volume is attached to
+    :param agents: RPC client of hosts
+    """
+
+    def __init__(self, database: engine.Database, nova: servers.Servers,
+                 agents: agent_volumes_api.AgentVolumesAPI) -> None:
+        self._database = database
+        self._nova = nova
+        self._agents = agents
+
+    def put(self, host: str, cache: objects.SsdCache,
+            volumes: collections.abc.Sequence[objects.VolumeCache] | None
+            ) -> None:
+        """Replace what is known of a host's SSD cache.
+
+        :param volumes: in it; None if they are not known
+        :raises NotFound: the host is not registered
+        """
+        self._database.write(volume_caches.put_cache, host, cache)
+        if volumes is None:
+            return
+        found = self._database.read(volume_caches.owners, host)
+        if any(volume.id not in found for volume in volumes):
+            found |= self._owners(host)
+        self._database.write(volume_caches.put_volumes, host, volumes, found)
+
+    def change(self, ctxt: contexts.RequestContext, volume_id: str,
+               generation: int, values: dict[str, typing.Any]) -> None:
+        """Change settings of a volume on its host.
+
+        :raises NotFound: it is in no cache
+        :raises Busy: its settings were changed since
+        :raises ServiceUnavailable: the host does not answer
+        """
+        host = self._database.read(volume_caches.host_of, volume_id)
+        self._note(self._agents.change_volume(ctxt, host, volume_id,
+                                              generation, values))
+
+    def flush(self, ctxt: contexts.RequestContext, volume_id: str) -> None:
+        """Have a volume's dirty blocks written back.
+
+        :raises NotFound: it is in no cache
+        :raises ServiceUnavailable: the host does not answer
+        """
+        host = self._database.read(volume_caches.host_of, volume_id)
+        self._note(self._agents.flush_volume(ctxt, host, volume_id))
+
+    def invalidate(self, ctxt: contexts.RequestContext, volume_id: str
+                   ) -> None:
+        """Have forgotten what is cached of a volume.
+
+        :raises NotFound: it is in no cache
+        :raises ServiceUnavailable: the host does not answer
+        """
+        host = self._database.read(volume_caches.host_of, volume_id)
+        self._note(self._agents.invalidate_volume(ctxt, host, volume_id))
+
+    def _note(self, volume: objects.VolumeCache) -> None:
+        self._database.write(volume_caches.update_volume, volume)
+
+    def _owners(self, host: str) -> dict[str, volume_caches.Owner]:
+        """Return what Nova says of the volumes of a host's servers."""
+        try:
+            return {volume: volume_caches.Owner(server.id, server.project_id)
+                    for volume, server
+                    in self._nova.volumes_on(host).items()}
+        except exceptions.RetryableError as error:
+            LOG.warning('Only operators see new volumes in the SSD cache of'
+                        ' %s, until Nova answers: %s', host, error)
+            return {}

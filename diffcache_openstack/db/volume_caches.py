@@ -1,0 +1,141 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""SSD caches of hosts and the volumes in them, as agents report them."""
+
+import collections.abc
+import json
+import typing
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import listing
+from diffcache_openstack.db import models
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base
+
+
+class Owner(typing.NamedTuple):
+    """The server that a volume is attached to, and its project."""
+
+    server_id: str | None = None
+    project_id: str | None = None
+
+
+_NOBODY = Owner()
+# Of a row; all else of a volume is in its document.
+_COLUMNS = ('id', 'server_id', 'project_id', 'mode')
+
+
+def put_cache(session: orm.Session, host: str, cache: objects.SsdCache
+              ) -> None:
+    """Replace what is known of a host's SSD cache.
+
+    :raises NotFound: the host is not registered
+    """
+    table = models.SsdCache
+    host_id = sites.lock_host(session, host)
+    session.execute(sa.delete(table).where(table.host_id == host_id)
+                    .execution_options(synchronize_session=False))
+    session.execute(sa.insert(table), [{
+        'host_id': host_id, 'state': cache.state, 'capacity': cache.capacity,
+        'policy': cache.policy, 'epoch': cache.epoch, 'updated_at': base.now(),
+        'decisions': json.dumps([{
+            'time': listing.instant(each.time), 'policy': each.policy,
+            'changed': each.changed, 'explain': each.explain}
+            for each in cache.decisions])}])
+
+
+def owners(session: orm.Session, host: str) -> dict[str, Owner]:
+    """Return the volumes of a host whose servers are known."""
+    table = models.VolumeCache
+    rows = session.execute(
+        sa.select(table.id, table.server_id, table.project_id)
+        .join(models.Host, models.Host.id == table.host_id)
+        .where(models.Host.name == host, table.project_id.is_not(None)))
+    return {volume: Owner(server, project)
+            for volume, server, project in rows}
+
+
+def put_volumes(session: orm.Session, host: str,
+                volumes: collections.abc.Iterable[objects.VolumeCache],
+                found: collections.abc.Mapping[str, Owner]) -> None:
+    """Replace the volumes in a host's SSD cache.
+
+    A volume has one row. While a server migrates, two hosts report it: the
+    row is that of the host where Nova says that the server is.
+
+    :param found: servers of this host, by the volumes attached to them
+    :raises NotFound: the host is not registered
+    """
+    table = models.VolumeCache
+    host_id = sites.lock_host(session, host)
+    reported = {each.id: each for each in volumes}
+    session.execute(
+        sa.delete(table).where(sa.or_(
+            table.host_id == host_id,
+            table.id.in_(set(reported) & set(found))))
+        .execution_options(synchronize_session=False))
+    elsewhere = set(session.scalars(
+        sa.select(table.id).where(table.id.in_(reported))))
+    rows = [_row(host_id, each, found.get(each.id, _NOBODY))
+            for each in reported.values() if each.id not in elsewhere]
+    if rows:
+        session.execute(sa.insert(table), rows)
+
+
+def host_of(session: orm.Session, volume_id: str) -> str:
+    """Return the host in whose SSD cache a volume is.
+
+    :raises NotFound: it is in none
+    """
+    table = models.VolumeCache
+    host = session.scalar(
+        sa.select(models.Host.name)
+        .join(table, table.host_id == models.Host.id)
+        .where(table.id == volume_id))
+    if host is None:
+        raise unknown_volume(volume_id)
+    return host
+
+
+def update_volume(session: orm.Session, volume: objects.VolumeCache) -> None:
+    """Note what a volume is after a change, unless it is gone."""
+    row = _row(0, volume, _NOBODY)
+    session.execute(
+        sa.update(models.VolumeCache)
+        .where(models.VolumeCache.id == volume.id)
+        .values({name: row[name] for name in (
+            'mode', 'document', 'curve', 'updated_at')})
+        .execution_options(synchronize_session=False))
+
+
+def unknown_volume(volume_id: str) -> exceptions.NotFound:
+    """Return the error for a volume that is in no SSD cache."""
+    return exceptions.NotFound(
+        f'Volume {volume_id} is in no SSD cache; see "openstack volume cache'
+        f' list".')
+
+
+def _row(host_id: int, volume: objects.VolumeCache, owner: Owner
+         ) -> dict[str, typing.Any]:
+    document = {name: getattr(volume, name)
+                for name in objects.VolumeCache.fields
+                if name not in (*_COLUMNS, 'curve')}
+    curve = volume.curve and {
+        name: getattr(volume.curve, name)
+        for name in objects.VolumeCurve.fields}
+    return {'id': volume.id, 'host_id': host_id, 'mode': volume.mode,
+            'document': json.dumps(document), **owner._asdict(),
+            'curve': curve and json.dumps(curve), 'updated_at': base.now()}

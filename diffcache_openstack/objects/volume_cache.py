@@ -1,0 +1,128 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""SSD caches of hosts, and the volumes in them, as agents report them."""
+
+from diffcache_openstack.objects import base
+from diffcache_openstack.objects import fields
+
+OK = 'ok'
+FAILED = 'failed'
+UNREACHABLE = 'unreachable'
+STATES = (OK, FAILED, UNREACHABLE)
+MODES = ('write-through', 'write-back', 'write-around', 'pass-through')
+# Modes in which volumes have what guests wrote: snapshots, backups and other
+# hosts see all of it.
+SAFE_MODES = ('write-through', 'write-around', 'pass-through')
+# Of a host's decisions, the latest.
+MOST_DECISIONS = 10
+# Of a curve.
+MOST_STEPS = 200
+# Of an explanation.
+MOST_LINES = 20
+
+
+@base.DiffCacheObjectRegistry.register
+class SizingDecision(base.DiffCacheObject):
+    """Sizes of the volumes of a host's SSD cache, decided after an epoch.
+
+    ``explain`` has sentences with numbers about the whole cache.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'time': fields.DateTimeField(),
+        'policy': fields.StringField(),
+        'changed': fields.BooleanField(),
+        'explain': fields.ListOfStringsField(max_items=MOST_LINES),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class SsdCache(base.DiffCacheObject):
+    """The SSD cache of a host.
+
+    ``capacity`` is in blocks, 0 if the device does not work; ``epoch`` in
+    seconds; the latest of ``decisions`` is the first.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'state': fields.EnumField(STATES),
+        'capacity': fields.NonNegativeIntegerField(default=0),
+        'policy': fields.StringField(),
+        'epoch': fields.NonNegativeIntegerField(),
+        'decisions': fields.ListOfObjectsField(
+            'SizingDecision', max_items=MOST_DECISIONS, default=[]),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class VolumeCurve(base.DiffCacheObject):
+    """What was requested of a volume in the last epoch.
+
+    ``distinct`` is its working set in blocks, ``sampled`` the part of the
+    blocks that the curve is of. A partition of ``sizes`` blocks would have had
+    ``hits`` of the ``references``. ``hit_us`` and ``miss_us`` are means.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'seconds': fields.NonNegativeFloatField(),
+        'references': fields.NonNegativeIntegerField(),
+        'distinct': fields.NonNegativeIntegerField(),
+        'sampled': fields.NonNegativeFloatField(),
+        'hit_us': fields.NonNegativeFloatField(),
+        'miss_us': fields.NonNegativeFloatField(),
+        'sizes': fields.ListOfCountsField(max_items=MOST_STEPS),
+        'hits': fields.ListOfCountsField(max_items=MOST_STEPS),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class VolumeCache(base.DiffCacheObject):
+    """A volume of a server in the SSD cache of its host.
+
+    Counts are in blocks, since the cache was started; ``limit`` is the size of
+    the partition. ``min`` to ``sla`` are what the volume is to have;
+    ``explain`` says why it has this size, in sentences with numbers.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'id': fields.IdField(),
+        'mode': fields.EnumField(MODES),
+        'state': fields.StringField(),
+        'limit': fields.NonNegativeIntegerField(),
+        'blocks': fields.NonNegativeIntegerField(),
+        'dirty': fields.NonNegativeIntegerField(),
+        'reads': fields.NonNegativeIntegerField(),
+        'writes': fields.NonNegativeIntegerField(),
+        'hits': fields.NonNegativeIntegerField(),
+        'misses': fields.NonNegativeIntegerField(),
+        'evictions': fields.NonNegativeIntegerField(),
+        'bypassed': fields.NonNegativeIntegerField(),
+        'min': fields.NonNegativeIntegerField(),
+        'max': fields.NonNegativeIntegerField(nullable=True, default=None),
+        'weight': fields.NonNegativeFloatField(),
+        'priority': fields.NonNegativeFloatField(nullable=True,
+                                                 default=None),
+        'sla': fields.StringField(nullable=True, default=None),
+        'generation': fields.NonNegativeIntegerField(default=0),
+        'explain': fields.ListOfStringsField(max_items=MOST_LINES,
+                                             default=[]),
+        'curve': fields.ObjectField('VolumeCurve', nullable=True,
+                                    default=None),
+    }

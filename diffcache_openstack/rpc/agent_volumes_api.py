@@ -1,0 +1,68 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Client side of the agent RPC API for volumes in the SSD cache."""
+
+import typing
+
+from oslo_config import cfg
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack import objects
+from diffcache_openstack.rpc import agent_api
+
+NAMESPACE = 'volumes'
+VERSION = '1.0'
+
+
+class AgentVolumesAPI:
+    """Client side of the agent RPC API for volumes in the SSD cache.
+
+    All methods raise ServiceUnavailable if the host does not answer, and
+    NotFound if the volume is not in its cache.
+
+    Version history:
+
+    * 1.0: first version
+    """
+
+    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
+        target = oslo_messaging.Target(
+            topic=agent_api.TOPIC, namespace=NAMESPACE, version=VERSION)
+        self._client = bus.client(target, conf.conductor.rpc_timeout)
+
+    def change_volume(self, ctxt: contexts.RequestContext, host: str,
+                      volume_id: str, generation: int,
+                      settings: dict[str, typing.Any]) -> objects.VolumeCache:
+        """Change settings of a volume; return it as it is then.
+
+        :raises Busy: they were changed since this generation
+        :raises NoSpace: the least sizes exceed the cache
+        """
+        return self._to(host).call(
+            ctxt, 'change_volume', volume_id=volume_id,
+            generation=generation, settings=settings)
+
+    def flush_volume(self, ctxt: contexts.RequestContext, host: str,
+                     volume_id: str) -> objects.VolumeCache:
+        """Write a volume's dirty blocks back; return it as it is then."""
+        return self._to(host).call(ctxt, 'flush_volume', volume_id=volume_id)
+
+    def invalidate_volume(self, ctxt: contexts.RequestContext, host: str,
+                          volume_id: str) -> objects.VolumeCache:
+        """Forget what is cached of a volume; return it as it is then."""
+        return self._to(host).call(ctxt, 'invalidate_volume',
+                                   volume_id=volume_id)
+
+    def _to(self, host: str) -> messaging.Client:
+        return self._client.prepared(topic=agent_api.topic_of(host))

@@ -1,0 +1,137 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Commands about volumes in SSD caches."""
+
+import types
+
+from openstack import exceptions as sdk_exceptions
+from osc_lib import exceptions
+
+from diffcache_openstack.client.osc import volume_caches
+from tests.unit.client import cloud
+from tests.unit.conductor import fakes
+from tests.unit import volume_reports as reports
+
+GIB = 262144
+
+
+class Volumes:
+    """Stands where Cinder would."""
+
+    @staticmethod
+    def find_volume(name, ignore_missing):
+        assert not ignore_missing
+        if name != 'db':
+            raise sdk_exceptions.NotFoundException(f'No Volume for {name}')
+        return types.SimpleNamespace(id=reports.VOLUME)
+
+
+class TestVolumeCaches(cloud.CommandTest):
+
+    def setUp(self):
+        super().setUp()
+        self.app.client_manager.sdk_connection.block_storage = Volumes()
+        self.nova.volumes = {reports.VOLUME: 'running'}
+        self.api.report_volume_caches(self.ctxt, 'h1', reports.cache(), [
+            reports.volume()])
+        self.api.report_volume_caches(self.ctxt, 'h2', reports.cache(), [
+            reports.volume(reports.OTHER_VOLUME, curve=None, hits=0,
+                           misses=0)])
+
+    def test_list(self):
+        first, second = self.listed(volume_caches.ListVolumes)
+        self.assertEqual(
+            (reports.VOLUME, 'running', 'h1', 'write-through', 100, 0.75),
+            tuple(first[name] for name in ('Volume', 'Server', 'Host', 'Mode',
+                                           'Size', 'Hit Ratio')))
+        self.assertIsNone(second['Hit Ratio'])
+        [found] = self.listed(volume_caches.ListVolumes, '--host', 'h2')
+        self.assertEqual(reports.OTHER_VOLUME, found['Volume'])
+        self.assertEqual([], self.listed(
+            volume_caches.ListVolumes, '--mode', 'write-back', '--server',
+            'running'))
+
+    def test_show_by_name_and_id(self):
+        for name in ('db', reports.VOLUME):
+            found = self.shown(volume_caches.ShowVolume, name)
+            self.assertEqual((4500, 'hit=0.9', 512), tuple(
+                found[name] for name in ('hits', 'sla', 'maximum')))
+            self.assertIn('75.0% hits', found['reasons'][1])
+        self.assertRaises(sdk_exceptions.NotFoundException, self.shown,
+                          volume_caches.ShowVolume, 'none')
+
+    def test_curve(self):
+        found = self.shown(volume_caches.ShowCurve, 'db')
+        self.assertEqual((1000, 120, [50, 100, 120]), (
+            found['references'], found['working_set'],
+            found['curve']['sizes']))
+        names, values = self.take(volume_caches.ShowCurve, 'db')
+        text = dict(zip(names, values))['curve'].human_readable()
+        self.assertIn('410 kB: 75.0%', text)
+        self.assertRaises(sdk_exceptions.NotFoundException, self.shown,
+                          volume_caches.ShowCurve, reports.OTHER_VOLUME)
+
+    def test_graph(self):
+        path = self.directory / 'curve.png'
+        self.shown(volume_caches.ShowCurve, 'db', '--graph', str(path))
+        self.assertEqual(b'\x89PNG', path.read_bytes()[:4])
+        for name in ('curve.xyz', 'none/curve.png'):
+            self.assertRaises(
+                exceptions.CommandError, self.shown, volume_caches.ShowCurve,
+                'db', '--graph', str(self.directory / name))
+
+    def test_explain(self):
+        found = self.shown(volume_caches.Explain, 'db')
+        self.assertEqual({'size', 'reasons'}, set(found))
+        self.assertIn('75.0% hits', found['reasons'][1])
+
+    def test_set_unset_and_flush(self):
+        cached = reports.cached(self, reports.VOLUME)
+        fakes.listen_for_volumes(self, 'h1', cached)
+        self.cloud.flush_volume_cache(reports.VOLUME)
+        self.take(volume_caches.SetVolume, 'db', '--max', '400KiB',
+                  '--weight', '2', '--sla', 'hit=0.5')
+        found = self.shown(volume_caches.ShowVolume, 'db')
+        self.assertEqual((100, 2.0, 'hit=0.5'), tuple(
+            found[name] for name in ('maximum', 'weight', 'sla')))
+        self.take(volume_caches.UnsetVolume, 'db', '--max', '--sla')
+        found = self.shown(volume_caches.ShowVolume, 'db')
+        self.assertEqual((None, 2.0, ''), tuple(
+            found[name] for name in ('maximum', 'weight', 'sla')))
+        self.take(volume_caches.FlushVolume, 'db', '--invalidate')
+        self.take(volume_caches.FlushVolume, 'db')
+        self.assertEqual(['flush', 'invalidate', 'flush'], [
+            action for action, _name in cached._engine.actions])
+        for kind in (volume_caches.SetVolume, volume_caches.UnsetVolume):
+            self.assertRaises(exceptions.CommandError, self.take, kind, 'db')
+
+    def test_what_more_would_save(self):
+        found = self.shown(volume_caches.Explain, 'db', '--add', '1GiB')
+        self.assertEqual(
+            (100 + GIB, 0.75, 0.88), (
+                found['size_with_more'], found['hit_ratio'],
+                found['hit_ratio_with_more']))
+        self.assertAlmostEqual(0.13 * 2000.0, found['saved_us'])
+        self.assertRaises(SystemExit, self.shown, volume_caches.Explain, 'db',
+                          '--add', 'much')
+
+    def test_hosts(self):
+        self.assertEqual(['h1', 'h2'], [row['Host'] for row in self.listed(
+            volume_caches.ListHosts)])
+        found = self.shown(volume_caches.ShowHost, 'h1')
+        self.assertEqual((1024, 'latency', 1), tuple(
+            found[name] for name in ('capacity', 'policy', 'volumes')))
+        names, values = self.take(volume_caches.ShowHost, 'h1')
+        text = dict(zip(names, values))['decisions'].human_readable()
+        self.assertIn('latency: 412 blocks move', text)
+        self.assertRaises(sdk_exceptions.NotFoundException, self.shown,
+                          volume_caches.ShowHost, 'hub')
