@@ -290,11 +290,18 @@ class LazyImages:
 
     def _attach(self, key: views.Key, status: dict, served: Served) -> None:
         """Let peers read an image here while it arrives."""
-        if not served.attached and not served.held:
+        if served.attached or served.held:
+            return
+        try:
             self._transfers.attach(
                 key, pathlib.Path(status['data_path']).parent)
-            served.uses.callback(self._transfers.detach, key)
-            served.attached = True
+        except (exceptions.DiffCacheError, OSError) as error:
+            # Guests of this host do not depend on it.
+            LOG.warning('Peers cannot read content %s here while it'
+                        ' arrives: %s', key.id, error)
+            return
+        served.uses.callback(self._transfers.detach, key)
+        served.attached = True
 
     def _look_at(self, content_id: str, status: dict) -> None:
         key = views.Key(views.TEMPLATES, content_id)

@@ -204,6 +204,19 @@ class LazyImagesTest(base.TestCase):
         # It is served as an object of this host.
         self.assertEqual({}, attached)
 
+    def test_an_image_that_peers_cannot_read_is_served_all_the_same(self):
+        plane, attach = self.host.plane, self.host.plane.attach
+
+        def refuse(key, folder):
+            raise exceptions.InvalidInput('no such folder')
+
+        plane.attach = refuse
+        self.assertEqual(f'/mount/{KEY.id}', self.lazy.open('image')['path'])
+        self.assertEqual({}, plane.attached)
+        plane.attach = attach
+        self.lazy.look()
+        self.assertEqual({KEY: self.directory}, plane.attached)
+
     def test_an_image_that_is_removed_is_read_no_more(self):
         self.lazy.open('image')
         self.lazy.release(KEY.id)
