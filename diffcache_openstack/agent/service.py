@@ -35,6 +35,7 @@ from diffcache_openstack.agent.data_plane import interface as data_plane
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.endpoints import versions as versions_endpoint
 from diffcache_openstack.agent.endpoints import volumes as volumes_endpoint
+from diffcache_openstack.agent.images import arrivals
 from diffcache_openstack.agent.images import borrowing
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
@@ -208,10 +209,12 @@ class Agent(service.Service):
         self._patch_requests = patch_requests.PatchRequests(
             self._sources, self.host, self._clients.agents,
             self._clients.context)
+        self._arrivals = arrivals.Arrivals(
+            self._sources, self.transfers, self.host)
         self._prices = costs.Costs(self._sources, self.host, self._flights)
         self._contents = contents.Contents(
             self._builder, self.host, self._flights, kept, self.transfers,
-            self._patch_requests, self._prices)
+            self._patch_requests, self._prices, self._arrivals)
         pending = serving.PendingOutputs(self._state / 'outputs')
         pending.clean(self._outputs.find)
         self.requests = request_spool.RequestSpool(self._state / 'requests')
@@ -237,6 +240,7 @@ class Agent(service.Service):
             self.conf, self.plane, self.host, self.filler, self.requests,
             self.ingest.report if self.ingest is not None else None,
             {'patches_requested': self._patch_requests.counts,
+             'arriving_bases': self._arrivals.counts,
              'build_modes': self.server.modes.report})
         self._link = link.ConductorLink(
             self._clients, self.host, self.status, self.requests,

@@ -22,6 +22,7 @@ from typing import Callable
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import auto
 from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import block
 from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import native
 from diffcache_openstack.blocks import sketch as sketches
@@ -104,6 +105,23 @@ class ImageTools:
     def patch_ends(self, patch: pathlib.Path) -> tuple[str, str]:
         """Return the content ids of a patch's base and target."""
         return _ends(_codec_of(patch).info(str(patch)), patch)
+
+    def target_manifest(self, base_manifest: pathlib.Path,
+                        patch: pathlib.Path, output: pathlib.Path) -> str:
+        """Write the manifest of a patch's target; no image is read.
+
+        :returns: the content ID of the target
+        :raises FormatError: the patch does not say it
+        :raises BaseMismatch: the manifest is not that of the patch's base
+        """
+        codec = _codec_of(patch)
+        if not isinstance(codec, block.BlockCodec):
+            raise exceptions.FormatError(
+                f'{patch} is a patch of the codec {codec.name}, which does'
+                f' not have the manifest of its target.')
+        with native.translated(str(patch)):
+            return _native.patch_manifest(
+                str(base_manifest), str(patch), str(output))['content_id']
 
     def open_view(self, base: pathlib.Path, patch: pathlib.Path,
                   manifest: pathlib.Path) -> codec_base.Reader:

@@ -41,6 +41,21 @@ class InProcessHandle(interface.Handle):
         self.native.promote()
 
 
+class InProcessAnnouncement(interface.Announcement):
+    """See :class:`.interface.Announcement`."""
+
+    def __init__(self, announced: _native.Announcement) -> None:
+        self._announced = announced
+
+    def close(self) -> None:
+        """See :meth:`.interface.Announcement.close`."""
+        self._announced.close()
+
+    def leave(self) -> None:
+        """See :meth:`.interface.Announcement.leave`."""
+        self._announced.leave()
+
+
 class InProcessDataPlane(interface.DataPlane):
     """See :class:`.interface.DataPlane`; listens from construction on.
 
@@ -113,6 +128,21 @@ class InProcessDataPlane(interface.DataPlane):
         """See :meth:`.interface.DataPlane.offer`."""
         with native.translated():
             _log(self._native.offer(*key))
+
+    def announce(self, key: views.Key, stage: interface.Stage
+                 ) -> InProcessAnnouncement:
+        """See :meth:`.interface.DataPlane.announce`."""
+        with native.translated():
+            announced = self._native.announce(*key, stage)
+        _log(announced.warnings)
+        return InProcessAnnouncement(announced)
+
+    def is_announced(self, key: views.Key, stage: interface.Stage) -> bool:
+        """See :meth:`.interface.DataPlane.is_announced`."""
+        with native.translated():
+            found, warnings = self._native.announced(*key, stage)
+        _log(warnings)
+        return found
 
     def lend(self, key: views.Key, path: pathlib.Path,
              seconds: float) -> None:

@@ -50,6 +50,15 @@ class JobClass(enum.StrEnum):
     FILL = 'fill'
 
 
+class Stage(enum.StrEnum):
+    """How far a host is with bringing an object over the WAN."""
+
+    #: It looks for a cheaper way first.
+    CONSIDERED = 'considered'
+    #: It brings the object, or has just done so and serves it for a while.
+    COMING = 'coming'
+
+
 @dataclasses.dataclass(frozen=True)
 class Host:
     """A host of the site: its name, and the URL of its data plane."""
@@ -180,6 +189,18 @@ class Handle(abc.ABC):
         """Treat fills as requests from now on: no rate, no waiting."""
 
 
+class Announcement(abc.ABC):
+    """What a host has announced to its site."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Take it back, unless it was left."""
+
+    @abc.abstractmethod
+    def leave(self) -> None:
+        """Let it expire, within the lifetime of a claim."""
+
+
 class DataPlane(abc.ABC):
     """One host's data plane: its server and its transfers.
 
@@ -261,6 +282,20 @@ class DataPlane(abc.ABC):
         """Make the site read an object here until the claim expires.
 
         The site map will list it later, and only if it is held.
+        """
+
+    @abc.abstractmethod
+    def announce(self, key: views.Key, stage: Stage) -> Announcement:
+        """Announce to the site how far this host is with an object.
+
+        :raises DiffCacheError: that is not possible now
+        """
+
+    @abc.abstractmethod
+    def is_announced(self, key: views.Key, stage: Stage) -> bool:
+        """Return whether a host of the site, or this one, has announced it.
+
+        :raises DiffCacheError: a host gave no sensible answer
         """
 
     @abc.abstractmethod

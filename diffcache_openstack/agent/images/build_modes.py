@@ -62,11 +62,13 @@ class BuildModes:
         """Note how long a build took, if the mode mattered.
 
         It does where a peer has the base or the patch; what crosses the WAN is
-        copied in either mode.
+        copied in either mode. Where the base was still arriving, it was waited
+        for.
 
         :param size: bytes of data of the image
         """
-        if built.way == 'build' and size > 0 and _read_from_peers(built.moved):
+        if built.way == 'build' and size > 0 and not built.awaited \
+                and _read_from_peers(built.moved):
             with self._lock:
                 self._timed[mode].append(built.seconds / size)
 

@@ -21,6 +21,7 @@ import collections.abc
 import contextlib
 import dataclasses
 import itertools
+import logging
 import pathlib
 import time
 import typing
@@ -40,9 +41,15 @@ from diffcache_openstack.common import files
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
+LOG = logging.getLogger(__name__)
+
 FETCH_AND_PATCH = 'fetch_and_patch'
 ON_THE_FLY = 'on_the_fly'
 MODES = (FETCH_AND_PATCH, ON_THE_FLY)
+
+# Where a part of a build is read.
+Place = pathlib.Path | interface.RemotePart
+_P = typing.TypeVar('_P', bound=Place)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +61,7 @@ class Built:
     :param fallbacks: sources that failed before this one
     :param predicted_seconds: of the cost model, for the source taken
     :param patch_id: the patch that was applied, if just one was
+    :param awaited: whether the base was still arriving at the site
     """
 
     way: str
@@ -63,6 +71,7 @@ class Built:
     predicted_seconds: float
     fallbacks: int
     patch_id: str | None = None
+    awaited: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +99,17 @@ class Step:
                      if isinstance(p, routes.Part))
 
 
+class Parts(typing.NamedTuple, typing.Generic[_P]):
+    """Base and patch of a step: files, or objects of peers.
+
+    :param moved: what it cost to bring them here
+    """
+
+    base: _P
+    patch: _P
+    moved: transfer.Moved
+
+
 class Builder:
     """Builds templates, patches and manifests at this host.
 
@@ -112,27 +132,29 @@ class Builder:
         self._held = host.held
         self._single_flight = flights
         self._view = host.site_map.current
-        self._apply_patch = tools.apply_patch
+        self._tools = tools
         self._keep_patch = kept.keep_patch
 
     def build(self, key: views.Key, dest: pathlib.Path,
-              throttle: throttles.Throttle, mode: str) -> Built:
+              throttle: throttles.Throttle, mode: str,
+              awaited: routes.Route | None = None) -> Built:
         """Write an object to dest, whole and verified.
 
         :param mode: one of MODES; matters for templates that are built
+        :param awaited: a route to try first, by a base that is arriving
         :raises DiffCacheError: no source was left; the message has the last
             failure
         """
         started = time.monotonic()
         if key.kind == views.TEMPLATES:
-            attempt: typing.Any = _TemplateAttempt(self, key, dest, throttle,
-                                                   mode)
+            attempt: typing.Any = _TemplateAttempt(
+                self, key, dest, throttle, mode, awaited)
         else:
             attempt = _ObjectAttempt(self, key, dest, throttle)
         route, moved, fallbacks = self._failover.first_that_works(key, attempt)
         return Built(attempt.way(route), attempt.describe(route), moved,
                      time.monotonic() - started, attempt.seconds(route),
-                     fallbacks, attempt.patch_id(route))
+                     fallbacks, attempt.patch_id(route), route is awaited)
 
     def manifest(self, content_id: str,
                  throttle: throttles.Throttle) -> pathlib.Path:
@@ -143,6 +165,59 @@ class Builder:
         key = views.Key(views.MANIFESTS, content_id)
         self._bring(key, throttle)
         return self._held.path(key)
+
+    def target_manifest(self, patch_id: str, patch: Place,
+                        throttle: throttles.Throttle) -> pathlib.Path:
+        """Return the manifest of a patch's target.
+
+        A patch says which leaves of its target differ from its base's, and
+        their hashes. Where it and the base's manifest are at the site, the
+        target's is computed, and does not cross the WAN.
+
+        :param patch: the patch if it is a file of this host
+        :raises DiffCacheError: no source delivers the manifest
+        """
+        found = self._view().patch(patch_id)
+        if found is None:
+            raise exceptions.ObjectMissing(
+                f'The site map does not know patch {patch_id} (any more).')
+        key = views.Key(views.MANIFESTS, found.target)
+        if isinstance(patch, pathlib.Path) and key not in self._held:
+            try:
+                self._compute_manifest(found, patch, throttle)
+            except (exceptions.DiffCacheError, OSError) as error:
+                LOG.info('Fetching %s, which could not be computed from patch'
+                         ' %s: %s', key, patch_id, error)
+        return self.manifest(key.id, throttle)
+
+    def _compute_manifest(self, patch: views.PatchRef, path: pathlib.Path,
+                          throttle: throttles.Throttle) -> None:
+        base = views.Key(views.MANIFESTS, patch.base)
+        if base not in self._held and not self._at_peer(base):
+            return
+        key = views.Key(views.MANIFESTS, patch.target)
+        of_base = self.manifest(base.id, throttle)
+
+        def compute(_member):
+            staged = self.new_staged(key.id)
+            try:
+                found = self._tools.target_manifest(of_base, path, staged)
+                if found != key.id:
+                    raise exceptions.IntegrityError(
+                        f'Patch {patch.id} makes content {found}.')
+                files.move(staged, self._held.path(key),
+                           durable=throttle.durable)
+            finally:
+                files.discard(staged)
+            self._held.added(key)
+            return self._held.path(key), transfer.Moved()
+
+        with self._single_flight.share(key, throttle, compute):
+            pass
+
+    def _at_peer(self, key: views.Key) -> bool:
+        return any(self.sources.is_peer(part.host)
+                   for part in self.sources.lookup_table().to_object(key))
 
     def recipe(self, recipe_id: str,
                throttle: throttles.Throttle) -> transfer.Moved:
@@ -275,26 +350,29 @@ class Builder:
         finally:
             files.discard(staged)
 
-    def patch_in_place(self, step: Step, throttle: throttles.Throttle
-                       ) -> tuple[transfer.Moved, interface.Delivery]:
-        """Build a template from a base and a patch, read in place.
+    @contextlib.contextmanager
+    def in_place(self, step: Step, throttle: throttles.Throttle
+                 ) -> typing.Iterator[Parts[Place]]:
+        """Yield base and patch of a step to be read where they are.
 
         Parts behind the WAN are brought here first, under their claims.
 
-        :raises DiffCacheError: a part, or the manifest, was not delivered
+        :raises DiffCacheError: a part was not delivered
         """
-        manifest = self.manifest(step.target, throttle)
-        key = views.Key(views.TEMPLATES, step.target)
-        target = transfer.Target(key, step.dest, manifest,
-                                 step.dest == self._held.path(key),
-                                 step.durable)
         with contextlib.ExitStack() as stack:
             base, moved_base = self._in_place(step.base, throttle, stack)
             patch, moved_patch = self._in_place(step.patch, throttle, stack)
-            delivery = self.deliver(
-                target, [interface.BuildSource(base, patch)], throttle)
-            return moved_base + moved_patch + transfer.Moved(
-                delivery.wan_bytes, delivery.lan_bytes), delivery
+            yield Parts(base, patch, moved_base + moved_patch)
+
+    def patch_in_place(self, step: Step, parts: Parts[Place],
+                       throttle: throttles.Throttle) -> interface.Delivery:
+        """Build a template from base and patch; its manifest is held."""
+        key = views.Key(views.TEMPLATES, step.target)
+        target = transfer.Target(
+            key, step.dest, self._held.manifest(step.target),
+            step.dest == self._held.path(key), step.durable)
+        return self.deliver(
+            target, [interface.BuildSource(parts.base, parts.patch)], throttle)
 
     def _in_place(self, source, throttle, stack):
         """Return how the data plane reads a part, and what that cost."""
@@ -318,20 +396,28 @@ class Builder:
             for part in route.parts)
         return interface.BuildSource(base, patch)
 
-    def patch_copies(self, step: Step,
-                     throttle: throttles.Throttle) -> transfer.Moved:
-        """Build a template from copies of base and patch.
+    @contextlib.contextmanager
+    def copies(self, step: Step, throttle: throttles.Throttle
+               ) -> typing.Iterator[Parts[pathlib.Path]]:
+        """Yield base and patch of a step as files.
 
         :raises DiffCacheError: a source did not deliver
         """
         with self._as_file(step.base, throttle) as (base, moved_base), \
                 self.borrowed(step.patch, throttle) as (patch, moved_patch):
-            started = time.monotonic()
-            self._apply_patch(base, patch, step.dest)
-            if step.durable:
-                files.sync(step.dest)
-            took = transfer.Moved(apply_seconds=time.monotonic() - started)
-        return moved_base + moved_patch + took
+            yield Parts(base, patch, moved_base + moved_patch)
+
+    def patch_copies(self, step: Step, parts: Parts[pathlib.Path]
+                     ) -> transfer.Moved:
+        """Build a template from files; returns what that cost.
+
+        :raises DiffCacheError: base or patch is damaged
+        """
+        started = time.monotonic()
+        self._tools.apply_patch(parts.base, parts.patch, step.dest)
+        if step.durable:
+            files.sync(step.dest)
+        return transfer.Moved(apply_seconds=time.monotonic() - started)
 
     @contextlib.contextmanager
     def _as_file(self, source, throttle):
@@ -393,12 +479,14 @@ class _TemplateAttempt(_Attempt):
     """Finds and takes the routes to a template."""
 
     def __init__(self, builder: Builder, key: views.Key, dest: pathlib.Path,
-                 throttle: throttles.Throttle, mode: str) -> None:
+                 throttle: throttles.Throttle, mode: str,
+                 awaited: routes.Route | None) -> None:
         super().__init__(builder, key, dest, throttle)
         self._mode = mode
+        self._awaited = [awaited] if awaited is not None else []
 
     def candidates(self, table: routes.Routes) -> list[routes.Route]:
-        return table.to_template(self._key.id)
+        return [*self._awaited, *table.to_template(self._key.id)]
 
     def execute(self, candidates: list[routes.Route]) -> failover.Outcome:
         """Execute the first routes: those without preparation, or one."""
@@ -425,10 +513,10 @@ class _TemplateAttempt(_Attempt):
                         for part in route.parts))
 
     def _prepared(self, route: routes.Route) -> transfer.Moved:
-        self.read = route.parts
-        self._builder.manifest(self._key.id, self.throttle)
         if route.builds:
             return self._build(route)
+        self.read = route.parts
+        self._builder.manifest(self._key.id, self.throttle)
         self._builder.copy_held(route.source.key, self._dest, self.throttle)
         return transfer.Moved()
 
@@ -452,17 +540,27 @@ class _TemplateAttempt(_Attempt):
     def _take(self, step: Step) -> transfer.Moved:
         self._forget()
         self.targets = (step.target,)
-        if self._mode == FETCH_AND_PATCH:
-            self.read = step.parts
-            return self._builder.patch_copies(step, self.throttle)
-        # If the manifest has no source, none of this step is to blame.
-        self._builder.manifest(step.target, self.throttle)
         self.read = step.parts
-        moved, delivery = self._builder.patch_in_place(step, self.throttle)
+        if self._mode == FETCH_AND_PATCH:
+            with self._builder.copies(step, self.throttle) as copies:
+                self._find_manifest(step, copies.patch)
+                return copies.moved + self._builder.patch_copies(step, copies)
+        with self._builder.in_place(step, self.throttle) as parts:
+            self._find_manifest(step, parts.patch)
+            delivery = self._builder.patch_in_place(step, parts,
+                                                    self.throttle)
         if delivery.source is None:
             self.blamed = delivery.failures[-1].host
             raise delivery.failures[-1].error
-        return moved
+        return parts.moved + transfer.Moved(delivery.wan_bytes,
+                                            delivery.lan_bytes)
+
+    def _find_manifest(self, step: Step, patch: Place) -> None:
+        # If the manifest has no source, none of this step is to blame.
+        self.read = ()
+        self._builder.target_manifest(step.patch.key.id, patch,
+                                      self.throttle)
+        self.read = step.parts
 
     def way(self, route: routes.Route) -> str:
         return 'build' if route.builds \

@@ -17,6 +17,7 @@ import pathlib
 import threading
 import uuid
 
+from diffcache_openstack.agent.images import arrivals as arriving
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import costs as prices
 from diffcache_openstack.agent.images import patch_requests
@@ -28,6 +29,7 @@ from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
 
@@ -78,6 +80,7 @@ class Contents:
     :param moved: transfers of this host
     :param patches: requests patches that there are not yet
     :param costs: what images cost here
+    :param arrivals: finds bases that are arriving
     """
 
     def __init__(self, builder: building.Builder, host: hosts.HostState,
@@ -85,7 +88,8 @@ class Contents:
                  kept: retention.Retention,
                  moved: transfers.Transfers,
                  patches: patch_requests.PatchRequests,
-                 costs: prices.Costs) -> None:
+                 costs: prices.Costs, arrivals: arriving.Arrivals) -> None:
+        self._arrivals = arrivals
         self._patches = patches
         self._costs = costs
         self._builder = builder
@@ -118,18 +122,31 @@ class Contents:
                 throttle.abandoned = lambda: (watch.gone.is_set()
                                               and not member.is_shared())
             self._patches.request(key.id, throttle)
-            if watch is not None and not member.is_shared():
-                self._check_worth(template, watch.own_bytes)
-            staged = self._host.held.staging(f'{key.id}.{uuid.uuid4().hex}')
-            try:
-                built = self._builder.build(key, staged, throttle, mode)
-            except BaseException:
-                files.discard(staged)
-                raise
-            return self._retention.keep(template, staged), built
+            with self._arrivals.awaited(key.id, throttle) as route:
+                if route is None and watch is not None \
+                        and not member.is_shared():
+                    self._check_worth(template, watch.own_bytes)
+                return self._build(template, throttle, mode, route)
 
         with self._single_flight.share(key, throttle, build) as member:
             yield member
+
+    def _build(self, template: views.TemplateRef,
+               throttle: throttles.Throttle, mode: str,
+               route: routes.Route | None
+               ) -> tuple[pathlib.Path, building.Built]:
+        """Build content in the staging area; keep it if there is room.
+
+        :param route: to try first
+        """
+        key = _key_of(template)
+        staged = self._host.held.staging(f'{key.id}.{uuid.uuid4().hex}')
+        try:
+            built = self._builder.build(key, staged, throttle, mode, route)
+        except BaseException:
+            files.discard(staged)
+            raise
+        return self._retention.keep(template, staged), built
 
     def _check_worth(self, template: views.TemplateRef,
                      own_bytes: int | None) -> None:

@@ -73,7 +73,8 @@ class Costs:
             return Cost(NONE, 0.0, 0, False, arriving)
         wan_bytes = self._behind_wan(found[0])
         manifest = views.Key(views.MANIFESTS, key.id)
-        if not self.offered_here(manifest):
+        # That of a build is computed from its patch.
+        if not (self.offered_here(manifest) or found[0].builds):
             wan_bytes += template.size // _LEAF * _HASH
         # The cheapest way may use the WAN although there is another one.
         at_site = self.offered_here(manifest) and any(

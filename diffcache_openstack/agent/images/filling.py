@@ -395,7 +395,7 @@ class Filler:
         size = self._view().size_of(key)
         if size is None:
             raise _unknown(key)
-        self._bring_manifests(key, throttle)
+        self._bring_manifest(key, throttle)
         with self._held.room_for(key, size):
             if key in self._held:
                 # A request brought it, and it was kept.
@@ -406,22 +406,27 @@ class Filler:
                 if not flight.leads:
                     self._copy(key, flight.path)
 
-    def _bring_manifests(self, key: views.Key,
-                         throttle: throttles.FillThrottle) -> None:
-        """Fetch manifests, which verification needs without the WAN."""
-        contents: tuple[str, ...] = (key.id,)
+    def _bring_manifest(self, key: views.Key,
+                        throttle: throttles.FillThrottle) -> None:
+        """Fetch the manifest that is needed to use an object without the WAN.
+
+        That of a template, and of a patch's base; with this and the patch,
+        the target's is computed.
+        """
+        content_id = key.id
         if key.kind == views.PATCHES:
             patch = self._view().patch(key.id)
             if patch is None:
                 raise _unknown(key)
-            contents = (patch.base, patch.target)
-        for content_id in contents:
-            self._builder.manifest(content_id, throttle)
+            content_id = patch.base
+        self._builder.manifest(content_id, throttle)
 
     def _bring(self, key: views.Key, throttle: throttles.FillThrottle
                ) -> tuple[pathlib.Path, building.Built]:
         path = self._held.path(key)
         built = self._builder.build(key, path, throttle, building.ON_THE_FLY)
+        if key.kind == views.PATCHES:
+            self._builder.target_manifest(key.id, path, throttle)
         self._held.added(key)
         files.discard_part(path)
         LOG.info('Filled %s in %.1f s: %s', key, built.seconds, built.detail)

@@ -90,12 +90,17 @@ class Transfers:
         self._lend_seconds = lend_seconds
         self._min_rate = min_rate
         self._lock = threading.Lock()
-        self._announced: views.SiteView | None = None
+        self._known: views.SiteView | None = None
 
     @property
     def host(self) -> str:
         """This host's name."""
         return self._plane.name
+
+    @property
+    def lends(self) -> bool:
+        """Whether peers may read for a while what arrived."""
+        return self._lend_seconds > 0
 
     def is_repository(self, host: str) -> bool:
         """Return whether a host is a repository."""
@@ -132,7 +137,7 @@ class Transfers:
 
         See :meth:`.interface.DataPlane.deliver`.
         """
-        self._announce()
+        self._update_hosts()
         durable = throttle.durable if target.durable is None \
             else target.durable
         order = interface.Order(
@@ -145,9 +150,20 @@ class Transfers:
     @contextlib.contextmanager
     def expecting(self, key: views.Key) -> collections.abc.Iterator[None]:
         """See :meth:`.interface.DataPlane.expecting`."""
-        self._announce()
+        self._update_hosts()
         with self._plane.expecting(key):
             yield
+
+    def announce(self, key: views.Key, stage: interface.Stage
+                 ) -> interface.Announcement:
+        """See :meth:`.interface.DataPlane.announce`."""
+        self._update_hosts()
+        return self._plane.announce(key, stage)
+
+    def is_announced(self, key: views.Key, stage: interface.Stage) -> bool:
+        """See :meth:`.interface.DataPlane.is_announced`."""
+        self._update_hosts()
+        return self._plane.is_announced(key, stage)
 
     def lend(self, key: views.Key, path: pathlib.Path) -> None:
         """Let peers read a file for a while, or until it changes."""
@@ -163,7 +179,7 @@ class Transfers:
 
     def offer(self, key: views.Key) -> None:
         """See :meth:`.interface.DataPlane.offer`."""
-        self._announce()
+        self._update_hosts()
         self._plane.offer(key)
 
     def stop_lending(self) -> bool:
@@ -190,11 +206,11 @@ class Transfers:
         """See :meth:`.interface.DataPlane.clear_unreachable`."""
         self._plane.clear_unreachable()
 
-    def _announce(self) -> None:
-        """Update the hosts of the data plane from the newest site map."""
+    def _update_hosts(self) -> None:
+        """Give the data plane the hosts of the newest site map."""
         view = self._view()
         with self._lock:
-            if view is not self._announced:
+            if view is not self._known:
                 self._plane.set_site(
                     interface.Host(host.name, host.url)
                     for host in view.compute_hosts()
@@ -205,7 +221,7 @@ class Transfers:
                 self._plane.set_min_rates(*min_rates(
                     view.links.of(self.host), self._min_rate,
                     view.repositories))
-                self._announced = view
+                self._known = view
 
     def _address(self, host: str) -> interface.Host:
         found = self._view().host(host)

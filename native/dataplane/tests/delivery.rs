@@ -302,6 +302,23 @@ fn without_lending_the_claim_ends_with_the_delivery() {
 }
 
 #[test]
+fn what_is_held_is_claimed_a_while_longer_without_lending_too() {
+    let all = Hosts::with(|config| Config {
+        lend_time: Duration::ZERO,
+        ..config
+    });
+    let held = Order {
+        dest: all.site.held("h1", all.image.key),
+        in_place: true,
+        ..all.wan_order("h1")
+    };
+    std::fs::create_dir_all(held.dest.parent().unwrap()).unwrap();
+    assert_eq!(all.deliver("h1", &held).unwrap().wan_bytes, all.size());
+    // Before any site map says so.
+    assert_eq!(all.moved("h2", &all.wan_order("h2")), (0, all.size()));
+}
+
+#[test]
 fn a_claim_is_renewed_while_the_object_comes() {
     let ttl = Duration::from_millis(300);
     let all = Hosts::with(|config| Config {

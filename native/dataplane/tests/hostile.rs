@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use common::{image, until, Bytes, Site};
 use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::fetching::announcements::{is_announced, Stage};
 use diffcache_dataplane::fetching::delivery::{parse_hosts, parse_order, Delivery};
 use diffcache_dataplane::fetching::minimum_rate::Floors;
 use diffcache_dataplane::fetching::wan::Handle;
@@ -356,6 +357,57 @@ fn a_claims_answer_sends_a_signed_request_to_known_hosts_only() {
         "{:?}",
         delivery.warnings
     );
+}
+
+/// Makes the victim's coordinator of nearly everything answer each request in one way.
+fn coordinate(scene: &Scene, status: u16, body: &'static str) -> Peer {
+    let coordinator = Peer::new(move |_, stream| {
+        send_head(
+            stream,
+            status,
+            &format!("Content-Length: {}\r\n", body.len()),
+        )?;
+        stream.write_all(body.as_bytes()).ok()
+    });
+    let hosts: Vec<_> = (0..30)
+        .map(|number| serde_json::json!({"name": format!("c{number}"), "url": coordinator.url()}))
+        .collect();
+    let hosts = serde_json::Value::from(hosts).to_string();
+    scene.victim.claimant.set_site(parse_hosts(&hosts).unwrap());
+    coordinator
+}
+
+#[test]
+fn a_coordinator_of_an_earlier_release_knows_of_no_announcement() {
+    let scene = Scene::new();
+    let body = "{\"error\": \"this method is not for that path\", \"reason\": \"method\"}";
+    let coordinator = coordinate(&scene, 405, body);
+    let mut warnings = Vec::new();
+    let mut warn = |text| warnings.push(text);
+    let claimant = &scene.victim.claimant;
+    assert!(!is_announced(claimant, scene.key, Stage::Coming, &mut warn).unwrap());
+    assert!(warnings.is_empty(), "{warnings:?}");
+    assert!(claimant.unreachable.names().is_empty());
+    let requests = coordinator.requests.lock().unwrap();
+    assert!(requests
+        .iter()
+        .any(|one| one.starts_with("GET /v1/claims/")));
+}
+
+#[test]
+fn what_a_coordinator_says_of_an_announcement_may_be_nonsense() {
+    let scene = Scene::new();
+    let _coordinator = coordinate(&scene, 200, "{\"holder\": 7}");
+    let mut warnings = Vec::new();
+    let mut warn = |text| warnings.push(text);
+    let claimant = &scene.victim.claimant;
+    let found = is_announced(claimant, scene.key, Stage::Coming, &mut warn);
+    assert!(!found.unwrap());
+    assert!(
+        warnings.iter().all(|text| text.contains("malformed")),
+        "{warnings:?}"
+    );
+    assert!(!warnings.is_empty());
 }
 
 fn ask(address: &str, request: &str) -> String {

@@ -105,7 +105,7 @@ fn every_refusal_has_a_status_and_a_reason() {
         ("GET", traversal.as_str(), "", "", 404, "route"),
         ("PUT", path.as_str(), "", "x", 405, "method"),
         ("DELETE", path.as_str(), "", "", 405, "method"),
-        ("GET", claim.as_str(), "", "", 405, "method"),
+        ("PUT", claim.as_str(), "", "x", 405, "method"),
         (
             "GET",
             path.as_str(),
@@ -405,6 +405,28 @@ fn claims_pass_between_hosts() {
         matches!(error, TransferError::PeerUnavailable { .. }),
         "{error}"
     );
+}
+
+#[test]
+fn a_claim_is_shown_and_not_changed() {
+    let site = Site::new();
+    let plane = open_plane(&site, Limits::default());
+    let key = site.hold_patch("nowhere", b"x");
+    let shown = || ask(&plane, "GET", &key.claim_path(), "", "");
+    let answer = shown();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(body(&answer), "null");
+    let at = Peer::parse(plane.url()).unwrap();
+    let holder = plane.claimant.claim_at(&at, key, None).unwrap();
+    let text = format!(
+        "{{\"holder\":\"{}\",\"url\":\"{}\"}}",
+        holder.name, holder.url
+    );
+    assert_eq!(body(&shown()), text);
+    assert_eq!(body(&shown()), text);
+    plane.claimant.release_at(&at, key).unwrap();
+    assert_eq!(body(&shown()), "null");
+    assert_eq!(plane.stats().events(Event::Failed), 0);
 }
 
 #[test]

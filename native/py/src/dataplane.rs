@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::fetching::announcements::{self, Stage};
 use diffcache_dataplane::fetching::claimant;
 use diffcache_dataplane::fetching::delivery::{parse_hosts, parse_order, Progress};
 use diffcache_dataplane::fetching::minimum_rate::Floors;
@@ -38,6 +39,14 @@ fn parse_key(kind: &str, id: &str) -> PyResult<ObjectKey> {
     ObjectKey::parse(kind, id).ok_or_else(|| {
         InvalidInput::new_err(format!(
             "'{kind}/{id}' is no object; the kinds are templates, patches, manifests, forms and compressed, an id is 64 lower-case hex digits"
+        ))
+    })
+}
+
+fn parse_stage(name: &str) -> PyResult<Stage> {
+    Stage::parse(name).ok_or_else(|| {
+        InvalidInput::new_err(format!(
+            "'{name}' is no stage of an arrival; use considered or coming"
         ))
     })
 }
@@ -114,6 +123,37 @@ impl Expectation {
         let expectation = guard.take();
         drop(guard);
         py.detach(|| drop(expectation));
+    }
+}
+
+/// What this host has announced of an object, until close() or leave().
+#[pyclass(frozen, module = "diffcache_openstack._native")]
+struct Announcement {
+    announcement: Mutex<Option<announcements::Announcement>>,
+    /// What an operator may want to know of how it began.
+    #[pyo3(get)]
+    warnings: Vec<String>,
+}
+
+impl Announcement {
+    fn take(&self) -> Option<announcements::Announcement> {
+        let guard = self.announcement.lock();
+        guard.unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[pymethods]
+impl Announcement {
+    /// Take it back.
+    fn close(&self, py: Python<'_>) {
+        let announcement = self.take();
+        py.detach(|| drop(announcement));
+    }
+
+    /// Let it expire.
+    fn leave(&self, py: Python<'_>) {
+        let announcement = self.take();
+        py.detach(|| announcement.map(announcements::Announcement::leave));
     }
 }
 
@@ -488,6 +528,42 @@ impl DataPlane {
         })
     }
 
+    /// Announce to the site how far this host is with bringing an object over the WAN: "considered" or "coming".
+    fn announce(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        id: &str,
+        stage: &str,
+    ) -> PyResult<Announcement> {
+        let (key, stage) = (parse_key(kind, id)?, parse_stage(stage)?);
+        let mut warnings = Vec::new();
+        let mut warn = |text| warnings.push(text);
+        let made =
+            py.detach(|| announcements::Announcement::new(&self.0.claimant, key, stage, &mut warn));
+        Ok(Announcement {
+            announcement: Mutex::new(Some(made.map_err(translate)?)),
+            warnings,
+        })
+    }
+
+    /// Whether a host of the site has announced an object, and what an operator may want to know beside.
+    fn announced(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        id: &str,
+        stage: &str,
+    ) -> PyResult<(bool, Vec<String>)> {
+        let (key, stage) = (parse_key(kind, id)?, parse_stage(stage)?);
+        let mut warnings = Vec::new();
+        let mut warn = |text| warnings.push(text);
+        let found = py
+            .detach(|| announcements::is_announced(&self.0.claimant, key, stage, &mut warn))
+            .map_err(translate)?;
+        Ok((found, warnings))
+    }
+
     /// Get an object from the first of an order's sources that delivers it; the order and what came of it are JSON.
     #[pyo3(signature = (order, handle, progress=None))]
     fn deliver(
@@ -581,5 +657,6 @@ fn take_tls(options: &Bound<'_, PyDict>) -> PyResult<Option<Options>> {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Handle>()?;
     m.add_class::<Expectation>()?;
+    m.add_class::<Announcement>()?;
     m.add_class::<DataPlane>()
 }

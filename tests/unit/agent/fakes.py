@@ -12,12 +12,14 @@
 """A data plane of directories, for tests of what the agent decides."""
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import pathlib
 import threading
 
 from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.images import arrivals
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
@@ -81,6 +83,21 @@ class Handle(interface.Handle):
         self.promoted.set()
 
 
+class Announcement(interface.Announcement):
+    """What a :class:`Plane` announced in its network."""
+
+    def __init__(self, announced: list, entry: tuple) -> None:
+        self._announced = announced
+        self._entry = entry
+        announced.append(entry)
+
+    def close(self):
+        self._announced.remove(self._entry)
+
+    def leave(self):
+        """Stay; nothing expires in these tests."""
+
+
 class Network:
     """Hosts by URL, their files, and who moved what over the WAN."""
 
@@ -90,6 +107,7 @@ class Network:
         self.down: set[str] = set()
         self.refusing: set[str] = set()
         self.fetches: list[tuple[str, str, view.Key]] = []
+        self.announced: list[tuple[view.Key, interface.Stage]] = []
         self.lock = threading.Lock()
 
 
@@ -230,6 +248,12 @@ class Plane(interface.DataPlane):
     def expecting(self, key):
         yield
 
+    def announce(self, key, stage):
+        return Announcement(self.network.announced, (key, stage))
+
+    def is_announced(self, key, stage):
+        return (key, stage) in self.network.announced
+
     def offer(self, key):
         self.network.claims[key] = self.name
 
@@ -369,6 +393,10 @@ class Tools:
     def apply_patch(self, base, patch, output):
         apply_patch_files(base, patch, output)
 
+    def target_manifest(self, base_manifest, patch, output):
+        output.write_bytes(base_manifest.read_bytes())
+        return content_id(patch.read_bytes().partition(b'\n')[2])
+
 
 class Host:
     """The parts of one agent, put together without services."""
@@ -377,6 +405,7 @@ class Host:
                  capacity: int | None = None, keep_requested: bool = False):
         self.view = view.SiteView()
         self.now = 1000.0
+        self.while_asleep = lambda: None
         self.plane = Plane(network, name)
         root = directory / name / 'objects'
         self.borrowed = borrowed.BorrowedFiles(
@@ -399,16 +428,25 @@ class Host:
         self.agents = Agents()
         self.patch_requests = patch_requests.PatchRequests(
             self.sources, self.state, self.agents, None, lambda: self.now)
+        self.arrivals = arrivals.Arrivals(
+            self.sources, self.transfers, self.state, lambda: self.now,
+            self.sleep)
         self.contents = contents.Contents(
             self.builder, self.state, self.flights, kept, self.transfers,
             self.patch_requests,
-            costs.Costs(self.sources, self.state, self.flights))
+            costs.Costs(self.sources, self.state, self.flights),
+            self.arrivals)
         self.requests = request_spool.RequestSpool(
             directory / name / 'requests')
         self.server = serving.ImageServer(
             self.contents, self.state, self.new_throttle,
             serving.PendingOutputs(directory / name / 'outputs'),
             self.requests)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass; ``while_asleep`` happens meanwhile."""
+        self.now += seconds
+        self.while_asleep()
 
     def new_throttle(self):
         return throttles.Throttle(Handle())
@@ -452,3 +490,11 @@ def site_view(hosts: list[Host], templates: dict[str, bytes],
         for h in hosts)
     return view.SiteView(1, refs, patch_refs, host_refs,
                          view.Links(4000.0, 1000.0, 20.0))
+
+
+def with_sizes(site: view.SiteView, sizes: dict[str, int]) -> view.SiteView:
+    """A site map whose templates of some contents have other sizes."""
+    return dataclasses.replace(site, templates=tuple(
+        dataclasses.replace(template, data_size=sizes.get(
+            template.content_id, template.data_size))
+        for template in site.templates))

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -67,7 +68,12 @@ pub fn rendezvous_order<'a>(
 ///
 /// Hosts check keys for their form only: this one is the key of no object.
 pub fn arrival_key(key: ObjectKey) -> ObjectKey {
-    let text = format!("arrival\n{}\n{}", key.kind.as_str(), key.id_hex());
+    derived_key("arrival", key)
+}
+
+/// The key that is claimed to say something about an object; it differs for each label.
+pub fn derived_key(label: &str, key: ObjectKey) -> ObjectKey {
+    let text = format!("{label}\n{}\n{}", key.kind.as_str(), key.id_hex());
     ObjectKey {
         kind: key.kind,
         id: Sha256::digest(text.as_bytes()).into(),
@@ -214,14 +220,8 @@ impl Claimant {
             let claimed = claims.claim(key, self.own(), suspect, Instant::now());
             return claimed.map_err(|error| remote.unavailable(error.to_string()));
         }
-        let answer = self.exchange(&remote, "POST", suspect)?;
-        let answer: ClaimAnswer = serde_json::from_slice(&answer).map_err(|error| {
-            remote.unavailable(format!("its answer to a claim is malformed: {error}"))
-        })?;
-        Ok(Holder {
-            name: answer.holder,
-            url: answer.url,
-        })
+        let answer = self.exchange(&remote, "POST", &self.request(suspect)?)?;
+        Ok(parse_answer::<ClaimAnswer>(&remote, &answer)?.into())
     }
 
     /// Give up a claim at a given coordinator; that it was lost before is not an error.
@@ -231,7 +231,8 @@ impl Claimant {
             return Ok(());
         }
         let remote = remote(coordinator, key);
-        self.exchange(&remote, "DELETE", None).map(drop)
+        let request = self.request(None)?;
+        self.exchange(&remote, "DELETE", &request).map(drop)
     }
 
     /// Claim an object at the first coordinator that answers.
@@ -268,6 +269,43 @@ impl Claimant {
             coordinator: None,
             holder: self.own(),
         })
+    }
+
+    /// Return who holds an object's claim, without applying for it.
+    ///
+    /// A coordinator of an earlier release does not say; it counts as one that knows no holder.
+    pub fn holder(
+        &self,
+        key: ObjectKey,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Option<Holder>, TransferError> {
+        for (name, url) in self.coordinators(key) {
+            let found = Peer::parse(&url).and_then(|peer| self.holder_at(&peer, key));
+            match found {
+                Err(TransferError::ObjectMissing { .. }) => return Ok(None),
+                Err(error) if error.is_unreachable() => {
+                    warn(format!(
+                        "Coordinator {name} of {key} does not serve claims, trying the next: {error}"
+                    ));
+                    self.unreachable.add(&name);
+                }
+                outcome => return outcome,
+            }
+        }
+        Ok(None)
+    }
+
+    fn holder_at(
+        &self,
+        coordinator: &Peer,
+        key: ObjectKey,
+    ) -> Result<Option<Holder>, TransferError> {
+        if coordinator.to_string() == self.url {
+            return Ok(lock(&self.service.claims).holder(key, Instant::now()));
+        }
+        let remote = remote(coordinator, key);
+        let answer = self.exchange(&remote, "GET", &[])?;
+        Ok(parse_answer::<Option<ClaimAnswer>>(&remote, &answer)?.map(Holder::from))
     }
 
     /// Names and URLs of the hosts that may coordinate an object, in the order in which they are asked.
@@ -373,31 +411,48 @@ impl Claimant {
         Ok(false)
     }
 
-    fn exchange(
-        &self,
-        remote: &Remote,
-        method: &str,
-        suspect: Option<&str>,
-    ) -> Result<Vec<u8>, TransferError> {
+    /// The body of a request that claims, or gives up, an object.
+    fn request(&self, suspect: Option<&str>) -> Result<Vec<u8>, TransferError> {
         let request = ClaimRequest {
             holder: self.name.clone(),
             url: self.url.clone(),
             suspect: suspect.map(str::to_owned),
         };
-        let body = serde_json::to_vec(&request)
-            .map_err(|error| TransferError::Invalid(error.to_string()))?;
+        serde_json::to_vec(&request).map_err(|error| TransferError::Invalid(error.to_string()))
+    }
+
+    fn exchange(
+        &self,
+        remote: &Remote,
+        method: &str,
+        body: &[u8],
+    ) -> Result<Vec<u8>, TransferError> {
         let path = remote.key.claim_path();
         let ask = Ask {
             method,
             path: &path,
             range: None,
-            body: &body,
+            body,
             hold: 0,
             only_present: false,
         };
         let stop = Stop::new(Cancel::default(), self.service.gate.clone());
         Ok(self.client.exchange(remote, &ask, &stop)?.1)
     }
+}
+
+impl From<ClaimAnswer> for Holder {
+    fn from(answer: ClaimAnswer) -> Holder {
+        Holder {
+            name: answer.holder,
+            url: answer.url,
+        }
+    }
+}
+
+fn parse_answer<T: DeserializeOwned>(remote: &Remote, answer: &[u8]) -> Result<T, TransferError> {
+    serde_json::from_slice(answer)
+        .map_err(|error| remote.unavailable(format!("its answer to a claim is malformed: {error}")))
 }
 
 fn remote(peer: &Peer, key: ObjectKey) -> Remote {

@@ -506,7 +506,8 @@ impl Client {
                 key_name: self.key_name().unwrap_or_else(|| "(none)".to_owned()),
                 reason,
             },
-            404 => TransferError::ObjectMissing { peer, object },
+            // Or a release without this method for the object's path.
+            404 | 405 => TransferError::ObjectMissing { peer, object },
             426 => remote.untrusted(reason),
             416 => remote.corrupt("its copy there has another size"),
             _ => remote.unavailable(format!("{reason} (status {status})")),

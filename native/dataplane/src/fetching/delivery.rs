@@ -529,8 +529,8 @@ impl Run<'_> {
             .map_err(|error| TransferError::file(self.key, &self.order.dest, error));
         let outcome = renewal.and_then(|_renewal| self.fetch_over_wan(repository));
         let lend = self.plane.lend_time;
-        // If the file is lent the claim is left to expire: until then late applicants are sent here and not over the WAN.
-        if outcome.is_err() || lend.is_zero() {
+        // If the object stays readable here the claim is left to expire: until then late applicants are sent here and not over the WAN.
+        if outcome.is_err() || (lend.is_zero() && !self.order.in_place) {
             let warnings = &mut self.warnings;
             claimant.release(claimed, self.key, &mut |text| warnings.push(text));
         } else if !self.order.in_place {

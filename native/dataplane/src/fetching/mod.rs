@@ -1,5 +1,6 @@
 //! Getting objects from other hosts: sources, ranges, parts, and what they become.
 
+pub mod announcements;
 pub mod build;
 pub mod claimant;
 pub mod client;

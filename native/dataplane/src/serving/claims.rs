@@ -91,6 +91,12 @@ impl Claims {
         held
     }
 
+    /// Returns who holds a claim; `None` if it is free or expired.
+    pub fn holder(&self, key: ObjectKey, now: Instant) -> Option<Holder> {
+        let claim = self.claims.get(&key)?;
+        (claim.expires > now).then(|| claim.holder.clone())
+    }
+
     /// Claims that have not expired.
     pub fn len(&mut self, now: Instant) -> usize {
         self.expire(now);
@@ -126,8 +132,10 @@ mod tests {
         let a = holder("a");
         assert_eq!(claims.claim(key(), a.clone(), None, now).unwrap(), a);
         assert_eq!(claims.claim(key(), holder("b"), None, now).unwrap(), a);
+        assert_eq!(claims.holder(key(), now), Some(a));
         assert!(!claims.release(key(), "b", now));
         assert!(claims.release(key(), "a", now));
+        assert_eq!(claims.holder(key(), now), None);
         assert!(!claims.release(key(), "a", now));
         assert_eq!(
             claims.claim(key(), holder("b"), None, now).unwrap(),
@@ -149,6 +157,8 @@ mod tests {
         );
         assert_eq!(claims.len(second), 1);
         let end = later + TTL;
+        assert_eq!(claims.holder(key(), second), Some(holder("a")));
+        assert_eq!(claims.holder(key(), end), None);
         assert_eq!(claims.len(end), 0);
         assert_eq!(
             claims.claim(key(), holder("b"), None, end).unwrap(),

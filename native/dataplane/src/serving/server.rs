@@ -120,6 +120,9 @@ pub struct ClaimRequest {
     pub suspect: Option<String>,
 }
 
+/// The answer on a claim that no host holds.
+const UNCLAIMED: &str = "null";
+
 /// What a coordinator answers.
 #[derive(Serialize, Deserialize)]
 pub struct ClaimAnswer {
@@ -492,6 +495,7 @@ impl Connection<'_> {
             (Ok(Route::Object(key)), "GET" | "HEAD") => {
                 return self.send_object(key, request, after)
             }
+            (Ok(Route::Claim(key)), "GET" | "HEAD") => self.show_claim(key),
             (Ok(Route::Claim(key)), "POST") => self.claim(key, &incoming.body),
             (Ok(Route::Claim(key)), "DELETE") => self.release(key, &incoming.body),
             (Ok(Route::Health), "GET" | "HEAD") => Ok(self.health()),
@@ -594,11 +598,14 @@ impl Connection<'_> {
         let holder = claims
             .claim(key, applicant, asked.suspect.as_deref(), Instant::now())
             .map_err(|error| Refusal::Full(error.to_string()))?;
-        let answer = ClaimAnswer {
-            holder: holder.name,
-            url: holder.url,
-        };
-        serde_json::to_string(&answer).map_err(|error| Refusal::NotServable(error.to_string()))
+        claim_answer(holder)
+    }
+
+    fn show_claim(&self, key: ObjectKey) -> Result<String, Refusal> {
+        match lock(&self.service.claims).holder(key, Instant::now()) {
+            Some(holder) => claim_answer(holder),
+            None => Ok(UNCLAIMED.to_owned()),
+        }
     }
 
     fn release(&self, key: ObjectKey, body: &[u8]) -> Result<String, Refusal> {
@@ -852,6 +859,14 @@ fn head(status: u16, length: u64, after: After, fields: &str) -> String {
         "close"
     };
     format!("HTTP/1.1 {status} {phrase}\r\nContent-Length: {length}\r\nConnection: {connection}\r\n{fields}\r\n")
+}
+
+fn claim_answer(holder: Holder) -> Result<String, Refusal> {
+    let answer = ClaimAnswer {
+        holder: holder.name,
+        url: holder.url,
+    };
+    serde_json::to_string(&answer).map_err(|error| Refusal::NotServable(error.to_string()))
 }
 
 fn parse_claim(body: &[u8]) -> Result<ClaimRequest, Refusal> {

@@ -268,6 +268,20 @@ class TestFills(FillTest):
         self.assertNotIn(self.keys[0], host.held)
 
 
+class TestManifests(FillTest):
+
+    def test_that_of_a_patch_s_target_does_not_cross(self):
+        filler = self.started()
+        filler.hold(self.plan(self.patch_key))
+        self.assertTrue(filler.wait_filled(SECONDS))
+        self.assertEqual(
+            {fakes.key_of(BASE, view.MANIFESTS), self.patch_key},
+            {key for _, _, key in self.network.fetches})
+        for content in (BASE, TARGET):
+            self.assertIn(fakes.key_of(content, view.MANIFESTS),
+                          self.hosts['h1'].held)
+
+
 class TestShares(FillTest):
     """What precache jobs allow."""
 

@@ -369,6 +369,75 @@ class ServeTest(ServeTestCase):
         self.assertTrue(other.exists())
 
 
+class ManifestTest(ServeTestCase):
+    """The target's manifest is that of the base, changed by the patch."""
+
+    manifest = fakes.key_of(TARGET, view.MANIFESTS)
+
+    def setUp(self):
+        super().setUp()
+        self.of_base = fakes.key_of(BASE, view.MANIFESTS)
+
+    def assert_computed(self, mode):
+        served = self.serve(mode)
+        self.assertEqual(('build', len(PATCH), 0), (
+            served.way, served.wan_bytes, served.fallbacks))
+        self.assertIn(self.manifest, self.hosts['h1'].held)
+        self.assertNotIn(self.manifest,
+                         [key for _, _, key in self.network.fetches])
+
+    def test_it_does_not_cross(self):
+        for mode in building.MODES:
+            self.hosts[f'h{mode}'] = fakes.Host(
+                self.directory, self.network, f'h{mode}', 10 ** 10)
+            self.hosts[f'h{mode}'].put(BASE)
+            self.refresh()
+            self.serve(mode, f'h{mode}')
+            self.assertIn(self.manifest, self.hosts[f'h{mode}'].held)
+        self.assertEqual({key.kind for _, _, key in self.network.fetches},
+                         {view.PATCHES})
+
+    def test_that_of_the_base_comes_from_a_peer(self):
+        self.hosts['h2'].put(BASE)
+        self.refresh()
+        self.assert_computed(building.ON_THE_FLY)
+        self.assertIn(('h1', 'http://h2', self.of_base),
+                      self.network.fetches)
+
+    def assert_fetched(self):
+        served = self.serve()
+        self.assertEqual(('build', 0), (served.way, served.fallbacks))
+        self.assertIn(('h1', 'http://repo', self.manifest),
+                      self.network.fetches)
+
+    def test_a_patch_that_does_not_say_it(self):
+        self.hosts['h1'].put(BASE)
+        self.refresh()
+
+        def refuse(*_paths):
+            raise exceptions.FormatError('of a codec without manifests')
+
+        self.patch(fakes.Tools, 'target_manifest', refuse)
+        self.assert_fetched()
+
+    def test_a_patch_that_says_another_one(self):
+        self.hosts['h1'].put(BASE)
+        self.refresh()
+        self.patch(fakes.Tools, 'target_manifest',
+                   lambda _tools, base, _patch, output: output.write_bytes(
+                       base.read_bytes()) and '0' * 64)
+        self.assert_fetched()
+
+    def test_a_manifest_without_a_source_is_not_blamed_on_the_patch(self):
+        self.hosts['h1'].put(BASE)
+        self.refresh()
+        self.patch(fakes.Tools, 'target_manifest', lambda *_args: '0' * 64)
+        del self.network.files['http://repo'][self.manifest]
+        self.assertRaises(exceptions.ObjectMissing, self.serve)
+        self.assertIn(self.patch_keys[0],
+                      [key for _, _, key in self.network.fetches])
+
+
 class BorrowedTest(ServeTestCase):
     """Hosts whose Nova has an image that is in no cache."""
 
