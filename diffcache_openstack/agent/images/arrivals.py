@@ -18,9 +18,9 @@ others announced. If a base of its image is coming, it reads the base behind
 the host that brings it, and applies the patch.
 
 Hosts that decide at the same time see each other. Of two images that could
-each be built from the other, the one that takes fewer bytes crosses whole; its host
-waits until the other one has decided. When something goes wrong with that, no
-image fails: at worst both cross whole, as they would have.
+each be built from the other, the one that takes fewer bytes crosses whole; its
+host waits until the other one has decided. When something goes wrong with
+that, no image fails: at worst both cross whole, as they would have.
 """
 
 import collections
