@@ -23,6 +23,8 @@ from diffcache_openstack.common import units
 NOTHING = '-'
 KINDS = (('templates', _('Image')), ('patches', _('Patch')),
          ('manifests', _('Manifest')), ('forms', _('Compressed form')))
+# Kinds of objects that plans place; others come with images.
+PLACED = ('templates', 'patches')
 _DIGITS = 12
 _LEAST_SECONDS = 0.0001
 _SHORT_SECONDS = 0.01

@@ -153,6 +153,14 @@ class ObjectsTable(pages.TabTable):
         pagination_param = 'object_marker'
         multi_select = False
 
+    def get_object_id(self, datum: typing.Any) -> str:
+        """Return what names the row: an image and its manifest share an ID."""
+        return f'{datum.kind}.{datum.id}'
+
+    def get_marker(self) -> str:
+        """Return the marker of the next page."""
+        return self.data[-1].id if self.data else ''
+
 
 class PendingTable(pages.TabTable):
     """Images that a repository could not add yet."""

@@ -85,7 +85,7 @@ class ObjectsTab(pages.PagedTab):
             each.names = api.object_names(self.request, each.kind, each.id,
                                           each.templates)
             each.reason = reasons.get((each.kind, each.id)) or self._other(
-                host)
+                host, each.kind)
         return found
 
     def _reasons(self, host):
@@ -103,7 +103,9 @@ class ObjectsTab(pages.PagedTab):
         return {}
 
     @staticmethod
-    def _other(host):
+    def _other(host, kind):
+        if kind not in formats.PLACED:
+            return _('It comes with an image.')
         if host.role == 'repository':
             return _('Repositories hold all objects of their site.')
         return _('The current plan does not place it here.')

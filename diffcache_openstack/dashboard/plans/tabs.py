@@ -28,8 +28,6 @@ from diffcache_openstack.dashboard.plans import tables
 _EMPTY = ('computing', 'failed', 'cancelled')
 # Objects of one host that are looked at.
 _MOST = 1000
-# Kinds of objects that plans place; others come with them.
-_PLACED = ('templates', 'patches')
 
 
 class OverviewTab(tabs.Tab):
@@ -116,7 +114,7 @@ class ItemsTab(pages.PagedTab):
                      'bytes': each.bytes, 'templates': each.templates}
                     for host in plan.hosts or ()
                     for each in itertools.islice(held(host), _MOST)
-                    if each.kind in _PLACED]
+                    if each.kind in formats.PLACED]
         return []
 
     def _rows(self, table, items):

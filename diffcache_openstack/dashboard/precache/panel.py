@@ -21,5 +21,6 @@ class PrecacheJobs(horizon.Panel):
     name = _('Precache Jobs')
     slug = 'image_cache_precache'
     permissions = ('openstack.services.diffcache',)
-    policy_rules = (('diffcache', 'diffcache:precache_jobs:list'),
-                    ('diffcache', 'diffcache:hosts:list'))
+    # Horizon needs one entry of a panel's rules, and all rules of an entry.
+    policy_rules = ((('diffcache', 'diffcache:precache_jobs:list'),
+                     ('diffcache', 'diffcache:hosts:list')),)

@@ -295,7 +295,7 @@ class SetPolicy(tables.LinkAction):
     name = 'policy'
     verbose_name = _('Version Policy')
     classes = ('ajax-modal',)
-    icon = 'clock-o'
+    icon = 'clock'
     policy_rules = (('diffcache', 'diffcache:version_policies:set'),)
 
     def get_link_url(self, datum: typing.Any = None) -> str:
@@ -376,8 +376,9 @@ class VersionRow(pages.LiveRow):
 class VersionsTable(ServerTable):
     """Versions of a server, latest first."""
 
-    name = tables.WrappingColumn(lambda version: version.name or version.id,
-                                 verbose_name=_('Name'))
+    name = tables.WrappingColumn(
+        lambda version: version.name or formats.digits(version.id),
+        verbose_name=_('Name'))
     created_at = tables.Column(
         lambda version: formats.instant(version.created_at),
         verbose_name=_('Created'))

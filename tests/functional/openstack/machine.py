@@ -107,7 +107,8 @@ class TestCase(base.TestCase):
 
         self.wait_until(is_quiet, 'fills have ended', 300)
 
-    def wait_until(self, condition: typing.Callable[[], typing.Any],
+    @staticmethod
+    def wait_until(condition: typing.Callable[[], typing.Any],
                    what: str, seconds: float = 120) -> typing.Any:
         """Wait for a condition; returns what it returned at last.
 
@@ -116,6 +117,6 @@ class TestCase(base.TestCase):
         deadline = time.monotonic() + seconds
         while not (value := condition()):
             if time.monotonic() > deadline:
-                self.fail(f'{what}: not within {seconds:.0f} s')
+                raise AssertionError(f'{what}: not within {seconds:.0f} s')
             time.sleep(0.5)
         return value

@@ -219,6 +219,16 @@ class DetailTest(needs.PageTest):
             ['Could not explain the plan: The conductor is down.'],
             self.messages(response))
 
+    def test_an_image_and_its_manifest_are_rows_of_their_own(self):
+        self.answer('/hosts/c1/objects', needs.listing('objects', *(
+            {'id': 'a' * 64, 'kind': kind, 'bytes': size, 'templates': []}
+            for kind, size in (('manifests', 7000), ('templates', 10 ** 9)))))
+        self.answer('/plans', needs.listing('plans'))
+        response = self.client.get(f'{DETAIL}?tab=host__objects')
+        for text in ('7.0 kB', '1.0 GB', 'It comes with an image.',
+                     'The current plan does not place it here.'):
+            self.assertContains(response, text)
+
     def test_objects_are_called_what_their_images_are(self):
         self.answer('/hosts/c1/objects', needs.listing(
             'objects',

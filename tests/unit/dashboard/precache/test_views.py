@@ -89,6 +89,28 @@ class IndexTest(needs.PageTest):
                          self.messages(self.client.get(INDEX)))
 
 
+class RightsTest(needs.PageTest):
+
+    def setUp(self):
+        super().setUp()
+        self.with_rules()
+        self.answer('/precache-jobs', needs.listing('precache_jobs', JOB))
+
+    def test_an_administrator_sees_the_panel_and_its_actions(self):
+        response = self.client.get(INDEX)
+        self.assertContains(response, f'jobs__cancel__{ID}')
+        self.assertContains(response, CREATE)
+
+    def test_others_do_not_though_they_may_list_jobs(self):
+        for role in 'member', 'reader':
+            with self.subTest(role=role):
+                self.act_as(role)
+                for path in INDEX, CREATE, DETAIL:
+                    self.assertNotEqual(200,
+                                        self.client.get(path).status_code)
+                self.assertEqual([], self.wire.sent)
+
+
 class CreateTest(needs.PageTest):
 
     def setUp(self):

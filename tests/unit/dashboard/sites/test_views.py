@@ -111,6 +111,8 @@ class DetailTest(needs.PageTest):
     def test_nothing_is_estimated_before_something_is_changed(self):
         response = self.client.get(f'{DETAIL}?tab=site__what_if')
         self.assertContains(response, 'type="range"', 4)
+        # AngularJS keeps a form without an action from being sent.
+        self.assertContains(response, '<form method="get" action="?"')
         self.assertEqual([], self.wire.bodies)
 
     def test_what_a_faster_link_would_bring(self):
