@@ -1,5 +1,5 @@
 //! What hosts tell each other of objects that they bring over the WAN.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod common;
 
