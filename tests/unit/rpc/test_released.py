@@ -23,10 +23,12 @@ import pathlib
 
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import agent_versions_api
+from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.rpc import conductor_versions_api
+from diffcache_openstack.rpc import conductor_volumes_api
 from diffcache_openstack.rpc import methods
 from tests import base
 from tests.unit.rpc import test_methods
@@ -35,9 +37,10 @@ TABLES = {'agent': methods.AGENT, 'conductor': methods.CONDUCTOR}
 RELEASED = json.loads((pathlib.Path(__file__).parent
                        / 'released_calls.json').read_text())
 VERSIONS = {
-    agent_api: (1, 2), agent_versions_api: (1, 0), conductor_api: (1, 7),
+    agent_api: (1, 2), agent_versions_api: (1, 0),
+    agent_volumes_api: (1, 0), conductor_api: (1, 8),
     conductor_control_api: (1, 0), conductor_costs_api: (1, 0),
-    conductor_versions_api: (1, 3)}
+    conductor_versions_api: (1, 3), conductor_volumes_api: (1, 0)}
 
 
 class ReleasedCallsTest(base.TestCase):
