@@ -11,7 +11,7 @@
 #    under the License.
 """Adding the images of an image service to the repository.
 
-The service tells of changes; at the start, and whenever it could not tell for
+The service reports changes; at the start, and whenever it could not do so for
 a while, everything is looked at once. An image's file is verified against the
 hash that the service vouches for, unpacked to raw content by the native core,
 and described by a recipe where the file is not the raw content itself.

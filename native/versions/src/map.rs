@@ -1,6 +1,6 @@
 //! Map nodes: where each block of a disk is kept.
 //!
-//! A version is a tree of nodes of fixed height. A leaf tells of [`LEAF_BLOCKS`] blocks, an inner node has [`FANOUT`] children; a child that
+//! A version is a tree of nodes of fixed height. A leaf describes [`LEAF_BLOCKS`] blocks, an inner node has [`FANOUT`] children; a child that
 //! is all zeroes, or all the base image's, is a mark and no node. The nodes that one save makes lie in one file, the save's *map*; the
 //! others are its parent's, so that comparing two versions costs what differs.
 
@@ -12,13 +12,13 @@ use crate::codec::{put_varint, Cursor};
 use crate::error::{Result, VersionsError};
 use crate::pack::{checked, expect, Check};
 
-/// Blocks that a leaf tells of.
+/// Blocks that a leaf describes.
 pub const LEAF_BLOCKS: u64 = 512;
 /// Children of an inner node.
 pub const FANOUT: u64 = 256;
 /// Inner nodes from the root to a leaf.
 pub const HEIGHT: u32 = 3;
-/// Blocks that a tree tells of, at most.
+/// Blocks that a tree describes, at most.
 pub const MAX_BLOCKS: u64 = LEAF_BLOCKS * FANOUT * FANOUT * FANOUT;
 const MAGIC: &[u8; 8] = b"DCVMAP01";
 const VERSION: u32 = 1;

@@ -1,6 +1,6 @@
 //! Which blocks a volume's cache takes in.
 
-/// Sequential streams of a volume that are told apart.
+/// Sequential streams of a volume that are distinguished.
 const STREAMS: usize = 16;
 
 /// Recognises requests that continue one another, such as those of a scan or a backup.

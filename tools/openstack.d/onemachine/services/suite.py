@@ -220,7 +220,7 @@ class Suite:
                 'tls_key_file': pathlib.Path(f'{own}.key')}
 
     def glance_groups(self) -> common.Groups:
-        """What the site's Glance is told."""
+        """Return the options of the site's Glance."""
         if self._caching.kind == NONE:
             return {'paste_deploy': {'flavor': 'keystone'}}
         if self._caching.kind == GLANCE:
@@ -240,7 +240,7 @@ class Suite:
             ' diffcache_openstack.glance.range_filter:factory\n')
 
     def nova_groups(self, host: str) -> common.Groups:
-        """What a host's Nova is told."""
+        """Return the options of a host's Nova."""
         if not self._caching.enabled:
             return {}
         return shell.merge(_HOOK, {
@@ -249,7 +249,7 @@ class Suite:
         })
 
     def scheduler_groups(self) -> common.Groups:
-        """What Nova's scheduler is told."""
+        """Return the options of Nova's scheduler."""
         if not self._caching.enabled:
             return {}
         return {'filter_scheduler': {'weight_classes': (
