@@ -477,6 +477,8 @@ fi
                            groups='diffcache')
 
     def test_an_old_compiler_is_passed_over(self):
+        for name in ('CARGO', 'RUSTC', 'TOX_TESTENV_PASSENV'):
+            self.useFixture(fixtures.EnvironmentVariable(name))
         shown = 'echo "${CARGO:-} ${RUSTC:-} $TOX_TESTENV_PASSENV"'
         for distro, expected in (
                 ('noble', '/usr/bin/cargo-1.85 /usr/bin/rustc-1.85'),
