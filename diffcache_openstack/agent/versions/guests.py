@@ -23,6 +23,7 @@ from xml.etree import ElementTree
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import qemu_monitor
 from diffcache_openstack.versions.disks import disk_files
 
 LOG = logging.getLogger(__name__)
@@ -60,43 +61,13 @@ class Guest:
 
     server_id: str
     disks: tuple[Disk, ...]
-    monitor: 'Monitor | None' = None
+    monitor: qemu_monitor.Monitor | None = None
     agent: 'Agent | None' = None
 
     @property
     def running(self) -> bool:
         """Whether a hypervisor uses its disks."""
         return self.monitor is not None
-
-
-class Monitor:
-    """The QEMU monitor of a domain, through libvirt."""
-
-    def __init__(self, library: types.ModuleType, qemu: types.ModuleType,
-                 domain: typing.Any) -> None:
-        self._library = library
-        self._qemu = qemu
-        self._domain = domain
-
-    def command(self, name: str, /, **arguments: typing.Any) -> typing.Any:
-        """Run a command and return its result.
-
-        :raises PermanentError: the command was refused
-        :raises ServiceUnavailable: no answer came
-        """
-        request = json.dumps({'execute': name, 'arguments': arguments})
-        try:
-            answer = json.loads(self._qemu.qemuMonitorCommand(
-                self._domain, request, 0))
-        except self._library.libvirtError as error:
-            raise exceptions.ServiceUnavailable(
-                f'The monitor of server {self._domain.UUIDString()} did not'
-                f' answer {name}: {error}') from error
-        if 'error' in answer:
-            raise exceptions.PermanentError(
-                f'The monitor of server {self._domain.UUIDString()} refused'
-                f' {name}: {answer["error"].get("desc")}')
-        return answer['return']
 
 
 class Agent:
@@ -185,7 +156,7 @@ class Guests:
         if not running:
             return Guest(server_id, disks)
         return Guest(
-            server_id, disks, Monitor(library, qemu, domain),
+            server_id, disks, qemu_monitor.Monitor(library, qemu, domain),
             Agent(library, qemu, domain) if _has_agent(tree) else None)
 
     def check(self, path: pathlib.Path) -> pathlib.Path:

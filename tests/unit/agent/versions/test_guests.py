@@ -13,8 +13,7 @@
 
 import sys
 import types
-
-import fixtures
+from unittest import mock
 
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.common import exceptions
@@ -72,10 +71,10 @@ class GuestsTest(base.TestCase):
             registerErrorHandler=lambda handler, data: None)
         qemu = types.SimpleNamespace(
             qemuMonitorCommand=self.answer, qemuAgentCommand=self.answer)
-        for name, module in (('libvirt', library), ('libvirt_qemu', qemu)):
-            self.useFixture(fixtures.MonkeyPatch(
-                f'sys.modules.{name}', module)
-                if name in sys.modules else Module(name, module))
+        patcher = mock.patch.dict(
+            sys.modules, {'libvirt': library, 'libvirt_qemu': qemu})
+        patcher.start()
+        self.addCleanup(patcher.stop)
         self.guests = guests.Guests('test:///', [self.instances])
 
     def look(self, server_id):
@@ -88,17 +87,6 @@ class GuestsTest(base.TestCase):
         if isinstance(domain.answer, Exception):
             raise domain.answer
         return domain.answer
-
-
-class Module(fixtures.Fixture):
-    """A module that is there for the time of a test."""
-
-    def __init__(self, name, module):
-        self._name, self._module = name, module
-
-    def _setUp(self):
-        sys.modules[self._name] = self._module
-        self.addCleanup(sys.modules.pop, self._name)
 
 
 class TestFinding(GuestsTest):
