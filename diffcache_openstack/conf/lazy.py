@@ -61,8 +61,10 @@ of Nova and of QEMU need to pass through it.
         max=86400.0,
         help='''
 Seconds that a guest's read waits for bytes that no source serves. Then it
-fails, and the guest sees an input/output error. Higher values let guests
-survive longer outages of the WAN, during which they hang.
+fails, and the guest is stopped until more arrives, or sees an input/output
+error (``[diffcache] read_error_policy`` of nova.conf). With higher values
+guests hang for longer before they are stopped; a guest that is stopped by an
+outage notices less of it.
 '''),
     cfg.StrOpt(
         'hydrate',

@@ -11,10 +11,17 @@
 #    under the License.
 """Nova's image backends, with base images that the agent delivers."""
 
+import os
 import typing
 
 from diffcache_openstack.nova import fetching
+from diffcache_openstack.nova import lazy_disks
+from diffcache_openstack.nova import options
+import nova.conf
 from nova.virt.libvirt import imagebackend
+
+
+CONF = nova.conf.CONF
 
 
 class Delivering:
@@ -22,7 +29,8 @@ class Delivering:
 
     Nova's own ``cache`` decides whether a base image is needed, holds the
     lock on its name while it is fetched, and does all that follows: checks,
-    overlays, resizing. Only where the bytes come from is ours.
+    overlays, resizing. Where the bytes come from is ours, and what happens
+    when they do not.
     """
 
     fetcher: fetching.Fetcher
@@ -46,6 +54,22 @@ class Delivering:
                 fetch_func, fetching.Reader(self._server, overlay))
         super().cache(fetch_func, filename, *args,  # type: ignore[misc]
                       **kwargs)
+
+    def libvirt_info(self, *args: typing.Any, **kwargs: typing.Any
+                     ) -> typing.Any:
+        """Return the disk for libvirt; see Nova's imagebackend.Image.
+
+        A guest whose base image is not whole is stopped by errors.
+        """
+        disk = super().libvirt_info(  # type: ignore[misc]
+            *args, **kwargs)
+        if (CONF.diffcache.read_error_policy == options.STOP
+                and isinstance(self, imagebackend.Qcow2)
+                and disk.source_device == 'disk'
+                and os.path.exists(self.path)
+                and lazy_disks.is_lazy(self.path)):
+            return lazy_disks.LazyDisk(disk)
+        return disk
 
 
 def install(backend: imagebackend.Backend, names: typing.Iterable[str],

@@ -30,7 +30,9 @@ from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import lazy
+from diffcache_openstack.nova import lazy_guests
 from diffcache_openstack.nova import options
+from diffcache_openstack.nova import resuming
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import versions
@@ -76,6 +78,8 @@ class LibvirtDriver(driver.LibvirtDriver):
         source = _source(client)
         self._bases = lazy.LazyBases(client, source, tally,
                                      CONF.diffcache.hash_raw_images)
+        self._lazy_wait = lazy_guests.LazyWait(client, tally)
+        self._leavers = lazy_guests.Leavers(self._active_guests, tally)
         LOG.info('Base images are delivered by the agent at %s; so far: %s',
                  CONF.diffcache.socket, tally.summary())
         self._fetcher = fetching.Fetcher(
@@ -92,8 +96,11 @@ class LibvirtDriver(driver.LibvirtDriver):
         """Start, and look after links to images that are arriving."""
         super().init_host(host)
         lazy.Watch(self._look_after_links).start()
-        volume_waits.Resumer(
-            lambda: self._host.list_guests(only_running=True)).start()
+        resuming.Resumer(self._active_guests, (
+            volume_waits.VolumeWait(), self._lazy_wait)).start()
+
+    def _active_guests(self) -> collections.abc.Iterable[typing.Any]:
+        return self._host.list_guests(only_running=True)
 
     def _look_after_links(self) -> None:
         cache = self.image_cache_manager
@@ -104,7 +111,8 @@ class LibvirtDriver(driver.LibvirtDriver):
             return synchronized(work)()
 
         self._bases.look(pathlib.Path(cache.cache_dir),
-                         imagecache.get_cache_fname, locked)
+                         imagecache.get_cache_fname, locked,
+                         self._leavers.leave)
 
     def cache_image(self, context: typing.Any, image_id: str) -> bool:
         """Add an image to the image cache before it is needed.
@@ -181,10 +189,46 @@ class LibvirtDriver(driver.LibvirtDriver):
         return self._volumes.around(
             super()._get_volume_driver(connection_info), connection_info)
 
+    def check_can_live_migrate_destination(
+            self, context: typing.Any, instance: typing.Any,
+            *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        """Check a live migration to this host.
+
+        A server that runs elsewhere may have its disk without the policy that
+        stops it when its image cannot be read.
+
+        :raises MigrationPreCheckError: the server's image is arriving here
+        """
+        base = os.path.join(self.image_cache_manager.cache_dir,
+                            imagecache.get_cache_fname(instance.image_ref))
+        if instance.image_ref and os.path.islink(base):
+            raise nova_exception.MigrationPreCheckError(
+                reason=f'image {instance.image_ref} is still arriving at'
+                       f' {CONF.host}; migrate server {instance.uuid} when it'
+                       f' is whole, or to another host')
+        return super().check_can_live_migrate_destination(
+            context, instance, *args, **kwargs)
+
+    def check_can_live_migrate_source(
+            self, context: typing.Any, instance: typing.Any,
+            *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
+        """Check a live migration from this host.
+
+        :raises MigrationPreCheckError: the server was stopped by an error of
+            a disk; on another host it would stay so
+        """
+        if resuming.is_stopped(self._host.get_guest(instance)._domain):
+            raise nova_exception.MigrationPreCheckError(
+                reason=f'server {instance.uuid} is stopped, as a disk could'
+                       f' not be read or written; migrate it when it runs, or'
+                       f' stop it and migrate it cold')
+        return super().check_can_live_migrate_source(
+            context, instance, *args, **kwargs)
+
     def pre_live_migration(self, *args: typing.Any, **kwargs: typing.Any
                            ) -> typing.Any:
-        """Prepare for a server whose volumes another host still writes."""
-        with self._volumes.migrating():
+        """Prepare for a server that another host still runs."""
+        with self._volumes.migrating(), self._bases.migrating():
             return super().pre_live_migration(*args, **kwargs)
 
     def post_live_migration_at_destination(

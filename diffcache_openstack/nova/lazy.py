@@ -13,10 +13,11 @@
 
 A link in Nova's image cache points at a file of diffcached. When the agent
 holds the whole image, the link is replaced by a file that it delivers, as any
-other base image. Servers that run keep what they have open.
+other base image, and servers that run open that.
 """
 
 import collections.abc
+import contextlib
 import logging
 import os
 import pathlib
@@ -37,6 +38,7 @@ SUFFIX = '.diffcache'
 # How often links are looked after, seconds.
 LOOK_SECONDS = 5.0
 _HASH = 'hash'
+_MIGRATION = 'live_migration'
 
 # Runs a function while nothing else changes the base image of that name.
 Locked = collections.abc.Callable[
@@ -62,6 +64,20 @@ class LazyBases:
         # Held from the moment a file is served until there is a link to it:
         # without one it would be released.
         self._linking = threading.Lock()
+        self._migrating = threading.local()
+
+    @contextlib.contextmanager
+    def migrating(self) -> collections.abc.Iterator[None]:
+        """Within, images are delivered whole: their servers run elsewhere.
+
+        Such a server has its disks as the other host described them, maybe
+        without the policy that stops it at errors, and it need not wait.
+        """
+        self._migrating.now = True
+        try:
+            yield
+        finally:
+            self._migrating.now = False
 
     def link(self, wanted: sources.Wanted, target: str,
              inspect: collections.abc.Callable[[sources.Wanted, str], None]
@@ -92,6 +108,8 @@ class LazyBases:
         return True
 
     def _open(self, wanted: sources.Wanted) -> tuple[str | None, str]:
+        if getattr(self._migrating, 'now', False):
+            return None, _MIGRATION
         if self._hash_raw_images and wanted.disk_format == sources.RAW:
             return None, _HASH
         found = self._client.open_lazy(wanted.id)
@@ -99,11 +117,14 @@ class LazyBases:
 
     def look(self, folder: pathlib.Path,
              name_of: collections.abc.Callable[[str], str],
-             locked: Locked) -> None:
+             locked: Locked,
+             leave: collections.abc.Callable[[pathlib.Path], bool]) -> None:
         """Replace links whose images are whole, and release what has none.
 
         :param folder: Nova's image cache
         :param name_of: returns the name of an image's base file
+        :param leave: has servers open a base image that is a file now;
+            returns whether no server reads what was there before
         """
         for served in self._all_served():
             bases = {image_id: folder / name_of(image_id)
@@ -112,6 +133,10 @@ class LazyBases:
                 for image_id, base in bases.items():
                     if links_to(base, served['path']):
                         self._replace(image_id, base, locked)
+                # All, before what they read is removed.
+                if not all([leave(base) for base in bases.values()
+                            if base.is_file() and not base.is_symlink()]):
+                    continue
             with self._linking:
                 if not any(links_to(base, served['path'])
                            for base in bases.values()):

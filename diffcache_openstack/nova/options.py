@@ -29,6 +29,9 @@ FULL = 'full'
 LAZY = 'lazy'
 BOOT_MODES = (FULL, LAZY)
 
+STOP = 'stop'
+REPORT = 'report'
+
 GO = 'go'
 STAY = 'stay'
 
@@ -105,6 +108,22 @@ and where a full delivery is quick, images are delivered whole, which is
 counted in ``state_file``. ``diffcache:boot_mode`` in a server's metadata or in
 a flavor's extra specs, and ``diffcache_boot_mode`` of an image, come before
 the option, in this order.
+'''),
+    cfg.StrOpt(
+        'read_error_policy',
+        default=STOP,
+        choices=[
+            (STOP, 'the guest is stopped, and goes on when more of its image'
+                   ' arrives'),
+            (REPORT, 'the guest sees an input/output error'),
+        ],
+        help='''
+What happens to a server whose base image is not whole when a read of it fails,
+because no host that has the image answered for ``[lazy] wait`` seconds
+(diffcache.conf), or diffcached ended. With ``stop`` users see a server that
+hangs; with ``report`` its file systems may become read-only. It holds from a
+server's start to its next start, and for no server whose base image was whole
+then.
 '''),
     cfg.StrOpt(
         'fallback',

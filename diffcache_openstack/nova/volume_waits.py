@@ -9,79 +9,31 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Servers that wait for the SSD cache of their host.
-
-QEMU pauses a server whose cached volume cannot be read or written, instead of
-returning an error to the guest. It repeats the requests when the server is
-resumed. libvirt 9.0 has no way to let QEMU wait without a pause.
-"""
+"""Servers that wait for the SSD cache of their host."""
 
 import collections.abc
-import logging
 import socket
-import threading
 import typing
 
-import libvirt
 from lxml import etree
 
-LOG = logging.getLogger(__name__)
-
-# Seconds between two looks; a server is paused for as long at most once the
-# cache runs again.
-INTERVAL_S = 2.0
 _CONNECT_S = 1.0
 
 
-class Resumer:
-    """Resumes servers when the cache that they wait for runs again.
+class VolumeWait:
+    """What volumes in the SSD cache wait for: that the cache runs."""
 
-    :param guests: returns Nova's guests that are active on this host
-    """
+    what = 'volumes in the SSD cache'
 
-    def __init__(self, guests: collections.abc.Callable[
-            [], collections.abc.Iterable[typing.Any]]) -> None:
-        self._guests = guests
-        self._ended = threading.Event()
+    def disks(self, document: str) -> collections.abc.Collection[str]:
+        """Return the names of cached volumes in libvirt's document."""
+        return cached_disks(document).keys()
 
-    def start(self) -> None:
-        """Look for servers that wait until the process ends."""
-        threading.Thread(target=self._run, daemon=True,
-                         name='diffcache-volume-waits').start()
-
-    def _run(self) -> None:
-        while not self._ended.wait(INTERVAL_S):
-            try:
-                self.look()
-            except Exception:
-                LOG.exception('Could not look for servers that wait for the'
-                              ' SSD cache, will retry')
-
-    def look(self) -> None:
-        """Resume the servers that can go on."""
-        for guest in self._guests():
-            try:
-                _resume_if_it_can(guest)
-            except libvirt.libvirtError as error:
-                # It may have ended meanwhile.
-                LOG.debug('Could not look at server %s: %s', guest.uuid,
-                          error)
-
-
-def _resume_if_it_can(guest: typing.Any) -> None:
-    domain = guest._domain
-    state, reason = domain.state()
-    if (state, reason) != (libvirt.VIR_DOMAIN_PAUSED,
-                           libvirt.VIR_DOMAIN_PAUSED_IOERROR):
-        return
-    sockets = cached_disks(domain.XMLDesc(0))
-    failed = set(domain.diskErrors(0))
-    # An error of another disk is for an operator to look at.
-    if failed and failed <= sockets.keys() and all(
-            _accepts(sockets[name]) for name in failed):
-        domain.resume()
-        LOG.info('Resumed server %s, which waited for volumes in the SSD'
-                 ' cache: %s', guest.uuid, ', '.join(sorted(failed)))
+    def is_over(self, guest: typing.Any, document: str,
+                names: collections.abc.Collection[str]) -> bool:
+        """Return whether the caches of some disks accept connections."""
+        sockets = cached_disks(document)
+        return all(_accepts(sockets[name]) for name in names)
 
 
 def cached_disks(document: str) -> dict[str, str]:

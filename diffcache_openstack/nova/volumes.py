@@ -26,6 +26,7 @@ from lxml import etree
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
+from diffcache_openstack.nova import lazy_disks
 from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import volume_specs as qos
 from diffcache_openstack.ssdcache import origins
@@ -102,8 +103,7 @@ class CachedDisk(vconfig.LibvirtConfigGuestDisk):
         """Return the element of libvirt's document."""
         disk = super().format_dom()
         # Errors while the cache does not run are not the guest's.
-        disk.find('driver').set('error_policy', 'stop')
-        disk.find('driver').set('rerror_policy', 'stop')
+        lazy_disks.stop_at_errors(disk)
         etree.SubElement(disk.find('source'), 'reconnect', delay=self._delay)
         return disk
 

@@ -20,10 +20,12 @@ from unittest import mock
 
 from tests.unit.nova import needs  # Before Nova itself, which may be missing.
 
+import libvirt
 from nova import exception
 import nova.virt
 from nova.virt import driver as virt_driver
 from nova.virt import images
+import nova.virt.libvirt.driver
 from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt import imagecache
 
@@ -128,6 +130,54 @@ class TestCaching(DriverTest):
         self.client.error = exceptions.ServiceUnavailable('nobody there')
         self.assertTrue(self.driver.cache_image(None, IMAGE))
         self.assertEqual(DOWNLOADED, self.base.read_bytes())
+
+
+class TestLiveMigration(DriverTest):
+
+    def setUp(self):
+        super().setUp()
+        self.driver = self.load()
+        self.server = mock.Mock(uuid='a-server', image_ref=IMAGE)
+        self.guest = self.patch(self.driver._host, 'get_guest').return_value
+        self.own = {
+            end: self.patch(nova.virt.libvirt.driver.LibvirtDriver,
+                            f'check_can_live_migrate_{end}')
+            for end in ('source', 'destination')}
+
+    def check(self, end):
+        return getattr(self.driver, f'check_can_live_migrate_{end}')(
+            None, self.server, 'data', block_device_info={})
+
+    def assert_refused(self, end, words):
+        error = self.assertRaises(exception.MigrationPreCheckError,
+                                  self.check, end)
+        self.assertIn(words, str(error))
+        self.own[end].assert_not_called()
+
+    def assert_passed_on(self, end):
+        self.assertIs(self.own[end].return_value, self.check(end))
+        self.own[end].assert_called_with(None, self.server, 'data',
+                                         block_device_info={})
+
+    def test_a_server_that_was_stopped_by_an_error_stays(self):
+        self.guest._domain.state.return_value = [
+            libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR]
+        self.assert_refused('source', 'a-server is stopped')
+        self.guest._domain.state.return_value = [
+            libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_USER]
+        self.assert_passed_on('source')
+
+    def test_not_to_a_host_where_its_image_is_arriving(self):
+        base = self.instances / '_base' / NAME
+        base.parent.mkdir()
+        base.symlink_to(self.write_file('arriving', b'x'))
+        self.assert_refused('destination', f'image {IMAGE} is still arriving')
+        base.unlink()
+        self.assert_passed_on('destination')
+        base.write_bytes(b'x')
+        self.assert_passed_on('destination')
+        self.server.image_ref = ''
+        self.assert_passed_on('destination')
 
 
 class TestAging(DriverTest):

@@ -59,6 +59,8 @@ class LazyTest(base.TestCase):
         self.client = Client(self.arriving)
         self.tally = tallies.Tally(self.directory / 'images.json')
         self.locks = []
+        self.leaving = []
+        self.all_left = True
         self.bases = self.new_bases()
 
     def new_bases(self, hash_raw_images=False):
@@ -84,7 +86,11 @@ class LazyTest(base.TestCase):
                                           inspect)
 
     def look(self):
-        self.bases.look(self.folder, self.name_of, self.locked)
+        self.bases.look(self.folder, self.name_of, self.locked, self.leave)
+
+    def leave(self, base):
+        self.leaving.append(base)
+        return self.all_left
 
     def counts(self):
         return self.tally.summary()['lazy']
@@ -140,6 +146,12 @@ class TestLink(LazyTest):
         self.assertEqual({'full_hash': 1}, self.counts())
         self.assertTrue(self.link(hashing, 'qcow2'))
 
+    def test_a_server_that_migrates_here_live_gets_a_whole_image(self):
+        with self.bases.migrating():
+            self.assertFalse(self.link())
+        self.assertEqual({'full_live_migration': 1}, self.counts())
+        self.assertTrue(self.link())
+
 
 class TestLook(LazyTest):
 
@@ -161,6 +173,20 @@ class TestLook(LazyTest):
         self.assertEqual([(IMAGE, fakes.CONTENT)], self.client.lent)
         self.assertEqual([self.base.name], os.listdir(self.folder))
 
+    def test_it_is_released_when_no_server_reads_it_any_more(self):
+        self.link()
+        self.look()
+        self.assertEqual([], self.leaving)
+        self.client.served['held'] = True
+        self.all_left = False
+        self.look()
+        self.assertFalse(self.base.is_symlink())
+        self.assertEqual([self.base], self.leaving)
+        self.assertEqual([], self.client.released)
+        self.all_left = True
+        self.look()
+        self.assertEqual([CONTENT_ID], self.client.released)
+
     def test_a_link_that_nova_removed_meanwhile_does_not_come_back(self):
         self.link()
         self.client.served['held'] = True
@@ -169,7 +195,7 @@ class TestLook(LazyTest):
             self.base.unlink()
             return work()
 
-        self.bases.look(self.folder, self.name_of, locked)
+        self.bases.look(self.folder, self.name_of, locked, self.leave)
         self.assertEqual([], os.listdir(self.folder))
         self.assertEqual([CONTENT_ID], self.client.released)
 

@@ -121,6 +121,8 @@ class Computes:
                     'cpu_mode': 'none',
                     'num_pcie_ports': 4,
                     'wait_soft_reboot_seconds': 5,
+                    # Hosts reach each other by SSH, for all migrations.
+                    'live_migration_scheme': 'ssh',
                 },
                 'oslo_concurrency': {'lock_path': where.host / 'state/lock'},
                 # Of Nova, and of os-brick.
