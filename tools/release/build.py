@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Build the source distribution and the wheel of the commit checked out.
+
+Usage: build.py [--wheel] [--out-dir DIR]
+
+The files depend on the commit, on the Rust toolchain, on Python with its zlib
+and on the tools of constraints.txt alone: with the same ones, two runs give
+the same bytes, wherever they are. What is not committed is left out. Both have
+bills of materials in CycloneDX's format.
+
+With --wheel there is a wheel too, built from the source distribution. Its
+native parts are linked by Zig with the symbols of glibc 2.28, so that one
+wheel serves Debian 10, Ubuntu 20.04, RHEL 8 and what is newer. This requires
+the packages of release-requirements.txt, and takes minutes.
+"""
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import typing
+
+import archives
+import bills
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+NAME = 'diffcache-openstack'
+GLIBC = '2.28'
+# What replaces the paths of the build in the native parts.
+SOURCES, CRATES = '/diffcache', '/crates'
+
+
+class BuildError(Exception):
+    """A tool is missing, or a file is not as it should be."""
+
+
+def main(arguments: list[str]) -> int:
+    """Build what the command line names; print the files' paths."""
+    parser = argparse.ArgumentParser(
+        description='Build the source distribution of the commit checked'
+                    ' out, reproducibly.')
+    parser.add_argument('--wheel', action='store_true',
+                        help='build the portable wheel from it too')
+    parser.add_argument('--out-dir', type=pathlib.Path, metavar='DIR',
+                        default=pathlib.Path('dist'),
+                        help='directory of the files (default: %(default)s)')
+    parsed = parser.parse_args(arguments)
+    parsed.out_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix='release-') as directory:
+            work = pathlib.Path(directory)
+            sdist = build_sdist(work, parsed.out_dir)
+            print(sdist)
+            if parsed.wheel:
+                print(build_wheel(sdist, work, parsed.out_dir))
+    except (BuildError, subprocess.CalledProcessError) as error:
+        print(f'build.py: {error}', file=sys.stderr)
+        return 1
+    return 0
+
+
+def build_sdist(work: pathlib.Path, out_dir: pathlib.Path) -> pathlib.Path:
+    """Build the source distribution of the commit that is checked out."""
+    tree = work / 'tree'
+    _run('git', 'clone', '--quiet', '--shared', str(TREE), str(tree))
+    epoch = int(_output('git', 'log', '-1', '--format=%ct', cwd=tree))
+    _uv_build('--sdist', work / 'sdist', tree, _environment(epoch))
+    [built] = (work / 'sdist').glob('*.tar.gz')
+    subject = _subject(built.name.removesuffix('.tar.gz'), epoch)
+    target = out_dir / built.name
+    archives.normalize_sdist(built, target, epoch, {
+        f'sboms/{name}': content
+        for name, content in _bills(tree, subject).items()})
+    return target
+
+
+def build_wheel(sdist: pathlib.Path, work: pathlib.Path,
+                out_dir: pathlib.Path) -> pathlib.Path:
+    """Build the portable wheel from a source distribution."""
+    with tarfile.open(sdist) as archive:
+        # Each member has the time of the commit.
+        epoch = archive.getmembers()[0].mtime
+        archive.extractall(work / 'sources', filter='data')
+    stem = sdist.name.removesuffix('.tar.gz')
+    tree = work / 'sources' / stem
+    tag = f'manylinux_{GLIBC.replace(".", "_")}_{platform.machine()}'
+    environment = _environment(epoch) | _zig() | {
+        'CARGO_TARGET_DIR': str(work / 'target'),
+        'CARGO_PROFILE_RELEASE_DEBUG': '0',
+        'CARGO_PROFILE_RELEASE_STRIP': 'debuginfo',
+    } | _remapping(tree, work / 'target')
+    _uv_build('--wheel', work / 'wheel', tree, environment,
+              f'--config-setting=--build-option=--plat-name={tag}')
+    [built] = (work / 'wheel').glob('*.whl')
+    check_symbols(built, tag)
+    subject = _subject(stem, epoch)
+    target = out_dir / built.name
+    archives.normalize_wheel(built, target, epoch, {
+        f'sboms/{name}': content
+        for name, content in _bills(tree, subject, _runtimes()).items()})
+    return target
+
+
+def check_symbols(wheel: pathlib.Path, tag: str) -> None:
+    """Check that the wheel's native parts run where its tag says.
+
+    :raises BuildError: they need newer libraries, or others
+    """
+    shown = _output(sys.executable, '-m', 'auditwheel', 'show', str(wheel))
+    found = re.search(r'consistent with the following platform tag:\s+"'
+                      r'manylinux_2_(\d+)_', shown)
+    # What runs with an older glibc runs with this one too.
+    if not found or int(found[1]) > int(GLIBC.partition('.')[2]):
+        raise BuildError(
+            f'{wheel.name} does not run everywhere that {tag} promises:\n'
+            f'{shown}')
+
+
+def _environment(epoch: int) -> dict[str, str]:
+    return dict(os.environ) | {
+        'SOURCE_DATE_EPOCH': str(epoch), 'LC_ALL': 'C.UTF-8', 'TZ': 'UTC',
+        'PYTHONHASHSEED': '0'}
+
+
+def _uv_build(kind: str, out_dir: pathlib.Path, tree: pathlib.Path,
+              environment: dict[str, str], *options: str) -> None:
+    """Run the build backend in an environment with pinned versions."""
+    _run('uv', 'build', '--quiet', '--no-create-gitignore', kind,
+         '--python', sys.executable,
+         '--build-constraints', str(tree / 'constraints.txt'),
+         '--out-dir', str(out_dir), *options, str(tree), env=environment)
+
+
+def _zig() -> dict[str, str]:
+    """Variables by which the native parts are linked for an old glibc.
+
+    :raises BuildError: a package of release-requirements.txt is missing
+    """
+    with contextlib.suppress(ImportError):
+        import ziglang
+        zig = pathlib.Path(ziglang.__file__).with_name('zig')
+        if shutil.which('cargo-zigbuild'):
+            return {
+                'CARGO': str(pathlib.Path(__file__).with_name('zig-cargo')),
+                'CARGO_ZIGBUILD_ZIG_PATH': str(zig),
+                'CARGO_BUILD_TARGET': f'{_triple()}.{GLIBC}',
+            }
+    raise BuildError('Zig or cargo-zigbuild not found. Install them first'
+                     ' (pip install -r release-requirements.txt)')
+
+
+def _remapping(tree: pathlib.Path, target: pathlib.Path) -> dict[str, str]:
+    """Variables that keep the build's paths out of the native parts."""
+    home = pathlib.Path(os.environ.get('CARGO_HOME',
+                                       pathlib.Path.home() / '.cargo'))
+    # Creates the folder of the crates, whose name is not known before.
+    _run('cargo', 'fetch', '--quiet', '--locked', '--manifest-path',
+         str(tree / 'native' / 'Cargo.toml'))
+    names = {str(tree): SOURCES, str(target): f'{SOURCES}/target'} | {
+        str(folder): CRATES
+        for folder in sorted((home / 'registry' / 'src').iterdir())}
+    # The standard library has this name where it comes compiled; its sources
+    # are only there with the component rust-src.
+    library = f'{_output("rustc", "--print", "sysroot")}/lib/rustlib/src/rust'
+    names[library] = f'/rustc/{_rust("commit-hash")}'
+    return {
+        'CARGO_ENCODED_RUSTFLAGS': '\x1f'.join(
+            f'--remap-path-prefix={path}={name}'
+            for path, name in names.items()),
+        # The next one is split as a shell would.
+        'CC_SHELL_ESCAPED_FLAGS': '1',
+        'CFLAGS': shlex.join(f'-ffile-prefix-map={path}={name}'
+                             for path, name in names.items()),
+    }
+
+
+def _triple() -> str:
+    return f'{platform.machine()}-unknown-linux-gnu'
+
+
+def _rust(key: str = 'release') -> str:
+    """Return a line of the version that rustc reports."""
+    lines = _output('rustc', '--version', '--verbose').splitlines()
+    return dict(line.split(': ', 1) for line in lines if ': ' in line)[key]
+
+
+def _runtimes() -> list[bills.Runtime]:
+    """Return the compilers' libraries that are linked into a wheel."""
+    rust, zig = _rust(), importlib.metadata.version('ziglang')
+    return [
+        bills.Runtime('rust-std', rust, f'pkg:generic/rust-std@{rust}',
+                      'MIT OR Apache-2.0'),
+        # Its own runtime, and libunwind of LLVM.
+        bills.Runtime('ziglang', zig, f'pkg:pypi/ziglang@{zig}',
+                      'MIT AND Apache-2.0 WITH LLVM-exception')]
+
+
+def _subject(stem: str, epoch: int) -> bills.Subject:
+    return bills.Subject(NAME, stem.partition('-')[2], epoch)
+
+
+def _bills(tree: pathlib.Path, subject: bills.Subject,
+           runtimes: typing.Iterable[bills.Runtime] = (),
+           ) -> archives.Files:
+    """Return both bills of materials by their files' names."""
+    pins = _output(
+        'uv', 'pip', 'compile', '--quiet', '--no-header', '--no-annotate',
+        '--universal', '--python-version', '3.11',
+        '--constraint', 'constraints.txt', 'requirements.txt',
+        cwd=tree).splitlines()
+    metadata = json.loads(_output(
+        'cargo', 'metadata', '--locked', '--format-version', '1',
+        '--filter-platform', _triple(), cwd=tree / 'native'))
+    lock = (tree / 'native' / 'Cargo.lock').read_text()
+    return {
+        f'{NAME}.python.cdx.json': bills.encode(
+            bills.python_bill(subject, pins)),
+        f'{NAME}.native.cdx.json': bills.encode(
+            bills.native_bill(subject, metadata, lock, runtimes)),
+    }
+
+
+def _run(*command: str, **options: typing.Any) -> None:
+    subprocess.run(command, check=True, **options)
+
+
+def _output(*command: str, **options: typing.Any) -> str:
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE,
+                          text=True, **options).stdout.strip()
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))
