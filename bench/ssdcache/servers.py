@@ -52,8 +52,10 @@ def fio(uri, *options):
 def start_fio(uri, *options):
     """Start fio on an export."""
     return subprocess.Popen(
-        ['fio', '--name=nbd', '--ioengine=nbd', f'--uri={uri}', '--bs=4k',
-         '--output-format=json', *options],
+        # Without a session of its own, which has a share of the processors of
+        # its own, too, whatever priority this process has.
+        ['fio', '--name=nbd', '--thread', '--ioengine=nbd', f'--uri={uri}',
+         '--bs=4k', '--output-format=json', *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -114,16 +116,21 @@ class Cache:
         return control.send(self._control, 'status')['volumes']
 
 
-@contextlib.contextmanager
 def cache(directory, capacity, volumes, *words):
     """Run the cache, empty.
 
     :param volumes: origins and options, by names
     """
+    return start_cache(directory, capacity, volumes, '--format', *words)
+
+
+@contextlib.contextmanager
+def start_cache(directory, capacity, volumes, *words):
+    """Run the cache, with what the device has."""
     line = [sys.executable, '-c',
             'from diffcache_openstack.cmd import toolbox;'
             ' raise SystemExit(toolbox.main())', 'ssdcache', 'serve',
-            '--device', str(directory / 'device'), '--format',
+            '--device', str(directory / 'device'),
             '--socket', str(directory / 'cache.socket'),
             '--control', str(directory / 'control'),
             '--state', str(directory / 'state'),

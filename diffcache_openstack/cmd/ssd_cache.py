@@ -51,7 +51,7 @@ def main() -> int:
         opts.register_all(conf)
         opts.parse(conf, sys.argv[1:], help_text=opts.HelpText(
             PROGRAM, 'Serve the SSD cache of this host to QEMU, with the'
-                     ' options of the group [ssd_cache]. Becomes nbdkit.'))
+                     ' options of the group [ssd_cache].'))
         server.become(wanted(conf))
     except (cfg.Error, exceptions.DiffCacheError) as error:
         print(f'{PROGRAM}: error: {error}', file=sys.stderr)

@@ -81,7 +81,7 @@ def _add_discard_dirty(parser: argparse.ArgumentParser) -> None:
 class Serve(quick.Quick, command.Command):
     """Serve volumes over NBD behind a cache on an SSD.
 
-    Becomes nbdkit. Prints one line of JSON when clients can connect: the
+    Prints one line of JSON when clients can connect: the
     process's number, and the address of each volume's export. The exports
     keep their names until their volumes are left out or detached. Volumes
     that "diffcache ssdcache attach" added are served again, too.

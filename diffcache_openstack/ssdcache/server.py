@@ -9,31 +9,25 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The command line of nbdkit that serves a cache."""
+"""The command line of the program that serves a cache."""
 
 import collections.abc
 import dataclasses
 import fcntl
-import importlib.machinery
 import json
 import os
-import pathlib
-import shutil
 import stat
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import programs
 
 MODES = ('write-through', 'write-back', 'write-around', 'pass-through')
-PLUGIN = '_nbdkit_ssdcache'
-NBDKIT = 'nbdkit'
+PROGRAM = 'diffcache-ssdcached'
 OPTIONS = ('mode', 'limit', 'sequential')
 MAX_BLOCKS = (1 << 32) - 1
 # Of each volume: some 0.5 MB of memory.
 SAMPLES = 8192
 MAX_BYTES = (1 << 63) - 1
-# Requests at the same time of each client: those that wait for an origin do
-# not keep others from the cache.
-THREADS = 64
 # Origins that are not files begin with one of these.
 ADDRESSES = ('nbd://', 'nbd+unix://', 'json:')
 # What an address of a unix socket has room for.
@@ -179,30 +173,14 @@ def limits(volumes: collections.abc.Sequence[Volume], capacity: int
             for volume in volumes]
 
 
-def plugin() -> str:
-    """Return the path of the plug-in that is installed with this package.
-
-    :raises ServerError: it is not there
-    """
-    package = pathlib.Path(__file__).resolve().parent.parent
-    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        path = package / f'{PLUGIN}{suffix}'
-        if path.exists():
-            return str(path)
-    raise ServerError(f'{package} has no {PLUGIN}; install the package with'
-                      ' its native parts')
-
-
 def command(server: Server, ready_fd: int) -> list[str]:
     """Return the command line that serves a cache.
 
     :param ready_fd: descriptor that gets a line when clients can connect
     :raises ServerError: the cache cannot be served like this
+    :raises ProgramNotFound: the program is not installed
     """
-    program = shutil.which(NBDKIT)
-    if program is None:
-        raise ServerError('nbdkit is not installed; install the package nbdkit'
-                          ' of the distribution')
+    program = programs.find(PROGRAM)
     for path in (server.socket, server.control):
         if len(os.fsencode(path)) > MAX_SOCKET_PATH:
             raise ServerError(f'{path}: longer than the {MAX_SOCKET_PATH}'
@@ -222,8 +200,7 @@ def command(server: Server, ready_fd: int) -> list[str]:
         'socket': os.path.abspath(server.socket),
         'ready_fd': ready_fd,
     }
-    line = [program, '--foreground', '--threads', str(THREADS),
-            '--unix', os.path.abspath(server.socket), plugin()]
+    line = [program]
     line += [f'{key}={value}' for key, value in parameters.items()]
     for volume, limit in zip(server.volumes,
                              limits(server.volumes, server.capacity)):

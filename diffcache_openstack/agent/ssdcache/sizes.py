@@ -68,9 +68,9 @@ class Sizes:
             _SLA if rules.policy == _LATENCY else rules.policy)
         self._sizer: epochs.Sizer | None = None
         self._latencies = latencies.Latencies()
-        self._capacity = 0
+        self._cache: sizing.Cache | None = None
 
-    def shares(self, known: _Wanted, limits: _Limits, capacity: int
+    def shares(self, known: _Wanted, limits: _Limits, cache: sizing.Cache
                ) -> dict[str, int]:
         """Return blocks for each volume, before its requests are known.
 
@@ -79,14 +79,14 @@ class Sizes:
         they are in proportion to weights, too.
 
         :param limits: sizes of volumes that have one
+        :param cache: what is divided
         :raises NoSpace: the least sizes do not fit
         """
-        if not capacity:
+        if not cache.capacity:
             raise exceptions.NoSpace(
                 'The device of the SSD cache failed; replace it, and start'
                 ' the cache with --format.')
-        cache = sizing.Cache(capacity)
-        volumes = [self._volume(name, wanted, None, capacity)
+        volumes = [self._volume(name, wanted, None, cache)
                    for name, wanted in known.items()]
         try:
             sizing.check(volumes, cache)
@@ -105,22 +105,23 @@ class Sizes:
             for volume in volumes], cache).sizes
 
     def decide(self, known: _Wanted, limits: _Limits, found: _Epochs,
-               capacity: int) -> dict[str, int]:
+               cache: sizing.Cache) -> dict[str, int]:
         """Return the sizes for the next epoch.
 
         :param limits: sizes in the epoch that ended
         :param found: what was requested in it
+        :param cache: what is divided
         :raises SizingError: no sizes suit the volumes
         """
         self.epochs = found
-        if self._sizer is None or capacity != self._capacity:
-            self._sizer = epochs.Sizer(
-                self._policy, sizing.Cache(capacity), self.rules.changes)
-            self._capacity = capacity
+        if self._sizer is None or cache != self._cache:
+            self._sizer = epochs.Sizer(self._policy, cache,
+                                       self.rules.changes)
+            self._cache = cache
         measured = self._latencies.update(found)
         volumes = []
         for name, wanted in known.items():
-            volume = self._volume(name, wanted, found.get(name), capacity)
+            volume = self._volume(name, wanted, found.get(name), cache)
             if name in measured:
                 volume = dataclasses.replace(
                     volume, **measured[name]._asdict())
@@ -131,6 +132,11 @@ class Sizes:
             f' {each.miss_us:.0f} us' for name, each in measured.items()],
             limits, decision.sizes)
         return decision.sizes
+
+    def note_engine(self, name: str, missing: list[str]) -> None:
+        """Remember what an engine cannot do."""
+        self._note(False, [f'engine {name}: {line}' for line in missing], {},
+                   {})
 
     def note_failure(self, error: exceptions.DiffCacheError) -> None:
         """Remember why nothing could be decided."""
@@ -172,12 +178,18 @@ class Sizes:
             'hits': [list(step) for step in curve.thinned(STEPS)]}
 
     def _volume(self, name: str, wanted: wishes.Wanted,
-                epoch: engines.Epoch | None, capacity: int) -> sizing.Volume:
+                epoch: engines.Epoch | None, cache: sizing.Cache
+                ) -> sizing.Volume:
         weight = wanted.weight
         if self.rules.policy == _PRIORITY and wanted.priority is not None:
             weight = wanted.priority
+        least, most = wanted.min, cache.capacity
+        if wanted.max is not None:
+            most = min(wanted.max, most)
+        if cache.step > 1:
+            # A partition that is smaller is none.
+            least = max(least, cache.step)
+            most = max(most, cache.step)
         return sizing.Volume(
-            name, _NO_CURVE if epoch is None else epoch.curve, weight,
-            wanted.min,
-            capacity if wanted.max is None else min(wanted.max, capacity),
-            wanted.target)
+            name, _NO_CURVE if epoch is None else epoch.curve, weight, least,
+            most, wanted.target)

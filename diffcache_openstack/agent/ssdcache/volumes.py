@@ -23,8 +23,12 @@ from diffcache_openstack.agent.ssdcache import wanted as wishes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import origins
+from diffcache_openstack.ssdcache.sizing import base as sizing
 
 LOG = logging.getLogger(__name__)
+
+# Settings that decide sizes.
+_SIZING = frozenset(('limit', 'min', 'max', 'weight'))
 
 _States = collections.abc.Mapping[str, engines.State]
 
@@ -63,6 +67,11 @@ class CachedVolumes:
         self._sizes = volume_sizes.Sizes(rules)
         self._lock = threading.Lock()
         self.revision = 0
+        missing = engine.abilities.missing()
+        if missing:
+            self._sizes.note_engine(engine.name, missing)
+            LOG.warning('Engine %s of the SSD cache has limits: %s',
+                        engine.name, '; '.join(missing))
 
     @property
     def rules(self) -> volume_sizes.Rules:
@@ -72,15 +81,18 @@ class CachedVolumes:
     def status(self) -> dict[str, typing.Any]:
         """Return the cache's capacity and its volumes, in blocks.
 
-        :returns: ``capacity``, ``policy``, ``epoch`` in seconds,
-            ``decisions`` (see :meth:`.sizes.Sizes.decisions`) and
-            ``volumes``, each with what the engine has of it, what is
-            ``wanted`` and what of this is in ``overrides``
+        :returns: ``capacity``, ``policy``, ``epoch`` in seconds, ``engine``,
+            in ``missing`` sentences about what it cannot do, ``decisions``
+            (see :meth:`.sizes.Sizes.decisions`) and ``volumes``, each with
+            what the engine has of it, what is ``wanted`` and what of this is
+            in ``overrides``
         :raises RetryableError: the cache cannot be reached
         """
         rules = self.rules
         return {'capacity': self._engine.capacity(), 'policy': rules.policy,
-                'epoch': rules.epoch, 'decisions': self._sizes.decisions(),
+                'epoch': rules.epoch, 'engine': self._engine.name,
+                'missing': self._engine.abilities.missing(),
+                'decisions': self._sizes.decisions(),
                 'volumes': self._described()}
 
     def _described(self) -> dict[str, typing.Any]:
@@ -107,7 +119,9 @@ class CachedVolumes:
         elsewhere since it was attached.
 
         :returns: ``export``, its name; ``socket``, where clients find it;
-            ``reconnect_delay``, seconds for which they wait for the cache
+            ``reconnect_delay``, seconds for which they wait for the cache;
+            ``device``, the path of the block device that they use instead,
+            if it is not empty
         :raises InvalidInput: the origin is not where it may be
         :raises NoSpace: the least sizes of all volumes exceed the cache, or
             its device failed
@@ -115,13 +129,17 @@ class CachedVolumes:
         :raises VolumeRefused: the cache does not take the volume
         """
         self._check_origin(wanted.origin)
+        if wanted.sequential and not self._engine.abilities.skips_sequences:
+            LOG.warning('Volume %s: requests in sequence are cached, the'
+                        ' engine %s cannot keep them out', name,
+                        self._engine.name)
         with self._lock:
             self._engine.detach(name)
             states = self._engine.volumes()
             known = self._known(states)
             changed = self._store.overrides(name).apply(wanted)
             sizes = self._shares({**known, name: changed}, states)
-            self._lower(sizes)
+            self._make_room(name, sizes, states)
             try:
                 state = self._engine.attach(engines.Attachment(
                     name, wanted.origin, changed.mode, sizes[name],
@@ -136,7 +154,8 @@ class CachedVolumes:
         LOG.info('Attached volume %s (%s) to the SSD cache with up to %d'
                  ' blocks', name, wanted.origin, sizes[name])
         return {'export': state.export, 'socket': self._engine.socket,
-                'reconnect_delay': self._options.reconnect_delay}
+                'reconnect_delay': self._options.reconnect_delay,
+                'device': state.device}
 
     def detach(self, name: str) -> None:
         """Detach a volume, if it is attached; others get its blocks.
@@ -161,12 +180,22 @@ class CachedVolumes:
         self._engine.resize(name)
 
     def set_mode(self, name: str, mode: str) -> None:
-        """Change what the cache does with a volume's reads and writes.
+        """Change the mode that a volume was attached with.
+
+        One that an operator has set takes its place, unless nothing is to be
+        cached because another host writes to the volume.
 
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: it is not attached, or there is no such mode
         """
-        self._engine.set_mode(name, mode)
+        with self._lock:
+            kept = self._store.wanted()
+            if name in kept:
+                kept[name] = dataclasses.replace(kept[name], mode=mode)
+                mode = self._store.overrides(name).apply(kept[name]).mode
+            self._engine.set_mode(name, mode)
+            self._store.keep_wanted(kept)
+            self.revision += 1
 
     def change(self, name: str, generation: int,
                fields: dict[str, typing.Any]) -> None:
@@ -200,7 +229,8 @@ class CachedVolumes:
             if changed.mode != state.mode:
                 self._engine.set_mode(name, changed.mode)
             self._store.keep_overrides(name, overrides)
-            self._resize_all(sizes)
+            if self._engine.abilities.keeps_blocks or _SIZING & set(fields):
+                self._resize_all(sizes)
             self.revision += 1
         LOG.info('Settings of volume %s in the SSD cache are %s', name,
                  overrides)
@@ -237,13 +267,13 @@ class CachedVolumes:
             self.revision += 1
             found = self._engine.end_epoch()
             states = self._engine.volumes()
-            capacity = self._engine.capacity()
-            if not found or not capacity:
+            cache = self._cache()
+            if not found or not cache.capacity:
                 return
             limits = {name: state.limit for name, state in states.items()}
             try:
                 sizes = self._sizes.decide(self._known(states), limits,
-                                           found, capacity)
+                                           found, cache)
                 self._resize_all(sizes)
             except exceptions.DiffCacheError as error:
                 self._sizes.note_failure(error)
@@ -264,10 +294,30 @@ class CachedVolumes:
                 states: _States) -> dict[str, int]:
         return self._sizes.shares(
             known, {name: state.limit for name, state in states.items()},
-            self._engine.capacity())
+            self._cache())
+
+    def _cache(self) -> sizing.Cache:
+        return sizing.Cache(self._engine.capacity(), self._engine.grain())
+
+    def _make_room(self, name: str, sizes: dict[str, int], states: _States
+                   ) -> None:
+        """Lower the limits of other volumes for a new one."""
+        if not self._engine.abilities.keeps_blocks:
+            left = self._engine.capacity() - sum(
+                state.limit for state in states.values())
+            if sizes[name] <= left:
+                return
+            LOG.info('Volumes in the SSD cache lose what is cached to make'
+                     ' room for volume %s', name)
+        self._lower(sizes)
 
     def _divide(self, known: dict[str, wishes.Wanted]) -> None:
-        """Divide the cache anew; volumes are served with any sizes."""
+        """Divide the cache anew; volumes are served with any sizes.
+
+        They keep them where another would empty their partitions.
+        """
+        if not self._engine.abilities.keeps_blocks:
+            return
         try:
             self._resize_all(self._shares(known, self._engine.volumes()))
         except exceptions.DiffCacheError as error:

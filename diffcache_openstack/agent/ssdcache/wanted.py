@@ -27,6 +27,8 @@ LOG = logging.getLogger(__name__)
 
 # Volumes whose settings are kept; the oldest are forgotten.
 _MOST_OVERRIDES = 1000
+# Nothing is read from the cache or added to it.
+PASS_THROUGH = 'pass-through'
 _NUMBER = (int, float)
 _NONE = type(None)
 
@@ -57,6 +59,14 @@ class Wanted:
     sla: str | None = None
 
     @property
+    def is_written_elsewhere(self) -> bool:
+        """Whether another host may write to it, during a live migration.
+
+        It was attached so that nothing is cached, which no type says.
+        """
+        return bool(self.origin) and self.mode == PASS_THROUGH
+
+    @property
     def target(self) -> sizing.Target | None:
         """What it is to reach."""
         return None if self.sla is None else sizing.parse_target(self.sla)
@@ -84,6 +94,8 @@ class Overrides:
         found = {name: value for name in (
             'min', 'max', 'weight', 'priority', 'mode', 'sla')
             if (value := getattr(self, name)) is not None}
+        if wanted.is_written_elsewhere:
+            found.pop('mode', None)
         if self.limit is not None:
             found |= {'min': self.limit, 'max': self.limit}
         return dataclasses.replace(wanted, **found)
@@ -106,7 +118,8 @@ class Overrides:
         if found.min is not None and found.max is not None \
                 and found.min > found.max:
             raise exceptions.InvalidInput(
-                f'min {found.min} is larger than max {found.max}.')
+                f'min, {found.min} blocks, is larger than max, {found.max}'
+                f' blocks.')
         return found
 
 

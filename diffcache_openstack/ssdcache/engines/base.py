@@ -17,6 +17,7 @@ import dataclasses
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.ssdcache import server
 
 
 class VolumeRefused(exceptions.Conflict):
@@ -75,7 +76,10 @@ class State:
     :ivar limit: the most blocks that it has
     :ivar blocks: blocks that it has
     :ivar dirty: blocks that its origin lacks
-    :ivar state: ``ok``, or ``pass-through`` without the cache's device
+    :ivar state: ``ok``, or ``pass-through`` without the cache's device;
+        ``failed`` if its clients get errors
+    :ivar device: path of the block device that clients use; empty if they use
+        the export
     """
 
     export: str
@@ -85,6 +89,7 @@ class State:
     dirty: int = 0
     state: str = 'ok'
     traffic: Traffic = Traffic()
+    device: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,17 +123,99 @@ class Epoch:
     miss: Requests = Requests()
 
 
+@dataclasses.dataclass(frozen=True)
+class Abilities:
+    """What an engine can do. Callers do without the rest, and say so.
+
+    :ivar modes: modes that a volume may have
+    :ivar follows: it follows requests, for curves
+    :ivar keeps_blocks: what is cached stays when a limit changes
+    :ivar extends: a volume that is attached may grow
+    :ivar invalidates: cached blocks can be forgotten
+    :ivar skips_sequences: requests in sequence can be kept out
+    :ivar restarts_warm: volumes, and what is cached of them, are there after
+        a restart of the host
+    :ivar survives_device: clients get no errors if the cache's device fails
+    """
+
+    modes: tuple[str, ...] = server.MODES
+    follows: bool = True
+    keeps_blocks: bool = True
+    extends: bool = True
+    invalidates: bool = True
+    skips_sequences: bool = True
+    restarts_warm: bool = True
+    survives_device: bool = True
+
+    def missing(self) -> list[str]:
+        """Return a sentence for each thing that the engine cannot do."""
+        return [*(f'no volume can have the mode {mode}'
+                  for mode in server.MODES if mode not in self.modes),
+                *(text for name, text in _MISSING.items()
+                  if not getattr(self, name))]
+
+
+_MISSING = {
+    'follows': 'requests are not followed: there are no curves, and sizes are'
+               ' by weight',
+    'keeps_blocks': 'a volume whose limit changes loses what is cached of it:'
+                    ' limits change only to make room',
+    'extends': 'a volume that is attached keeps its size until it is attached'
+               ' again',
+    'invalidates': 'cached blocks cannot be invalidated',
+    'skips_sequences': 'requests in sequence are cached as others are',
+    'restarts_warm': 'a restart of the host detaches all volumes, which begin'
+                     ' empty when they are attached again',
+    'survives_device': 'clients get errors if the device of the cache fails',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Options of ``[ssd_cache]`` that engines are opened with.
+
+    :ivar control: socket for commands
+    :ivar socket: socket of the exports
+    :ivar device: block device for cached blocks
+    :ivar volume_group: name of LVM's volume group for cached blocks
+    :ivar cache_id: number of the cache of Open CAS
+    :ivar state_dir: directory that survives a restart of the host
+    """
+
+    control: str = ''
+    socket: str = ''
+    device: str | None = None
+    volume_group: str | None = None
+    cache_id: int = 1
+    state_dir: str = ''
+
+
 class Engine(abc.ABC):
     """An SSD cache of this host, which lives without the agent.
 
     All methods may be called from any thread. They raise a
     :class:`~diffcache_openstack.common.exceptions.RetryableError` if the
-    cache cannot be reached; it may have done what was asked for then.
+    cache cannot be reached; it may have done what was asked for then. They
+    raise a :class:`~diffcache_openstack.common.exceptions.PermanentError` if
+    it answers in a way that is unknown, or its programs are missing.
 
-    :cvar socket: path of the socket where clients find the exports
+    :cvar name: of the engine, for operators
+    :cvar abilities: what it can do
+    :cvar socket: path of the socket where clients find the exports; empty if
+        they use block devices
     """
 
-    socket: str
+    name: str
+    abilities: Abilities = Abilities()
+    socket: str = ''
+
+    def grain(self) -> int:
+        """Return the blocks that limits are multiples of.
+
+        Others are rounded down, and refused if that leaves nothing. An engine
+        where it is 1 takes a limit of 0, too.
+        """
+        return 1
 
     @abc.abstractmethod
     def capacity(self) -> int:
@@ -146,7 +233,8 @@ class Engine(abc.ABC):
         limit, and keeps its export and its blocks.
 
         :raises VolumeRefused: it is attached with another origin, the limits
-            exceed the capacity, or the origin cannot be opened
+            exceed the capacity, the engine lacks the mode, or the origin
+            cannot be opened
         """
 
     @abc.abstractmethod
@@ -170,14 +258,15 @@ class Engine(abc.ABC):
     def set_mode(self, name: str, mode: str) -> None:
         """Change what the cache does with a volume's reads and writes.
 
-        :raises VolumeRefused: it is not attached, or there is no such mode
+        :raises VolumeRefused: it is not attached, or the engine lacks the mode
         """
 
     @abc.abstractmethod
     def resize(self, name: str) -> None:
         """Give a volume the size that its origin has now.
 
-        :raises VolumeRefused: it is not attached, or it became smaller
+        :raises VolumeRefused: it is not attached, it became smaller, or the
+            engine cannot do this
         """
 
     def end_epoch(self) -> collections.abc.Mapping[str, Epoch]:
@@ -203,3 +292,39 @@ class Engine(abc.ABC):
         """
         raise VolumeRefused(f'volume {name}: blocks of this cache cannot be'
                             ' invalidated')
+
+
+def check_mode(engine: Engine, mode: str) -> None:
+    """Refuse a mode that an engine lacks.
+
+    :raises VolumeRefused: the message names those that it has
+    """
+    if mode not in engine.abilities.modes:
+        raise VolumeRefused(
+            f'the engine {engine.name} has no mode {mode!r}, only'
+            f' {", ".join(engine.abilities.modes)}')
+
+
+def check_limit(name: str, limit: int, capacity: int,
+                limits: collections.abc.Mapping[str, int]) -> None:
+    """Refuse a limit that exceeds what other volumes leave.
+
+    :param limits: of all volumes
+    :raises VolumeRefused: it does
+    """
+    left = capacity - sum(each for other, each in limits.items()
+                          if other != name)
+    if limit > left:
+        raise VolumeRefused(f'volume {name}: a limit of {limit} blocks exceeds'
+                            f' the {left} that other volumes leave')
+
+
+def rounded(name: str, limit: int, grain: int) -> int:
+    """Return a limit as a multiple of an engine's grain.
+
+    :raises VolumeRefused: it is lower than that
+    """
+    if limit < grain != 1:
+        raise VolumeRefused(f'volume {name}: a limit of {limit} blocks is'
+                            f' below the {grain} that this engine needs')
+    return limit // grain * grain

@@ -189,8 +189,9 @@ def check(volumes: collections.abc.Sequence[Volume], cache: Cache) -> None:
         if not (math.isfinite(volume.weight) and volume.weight > 0):
             raise SizingError(f'{volume.name}: its weight is not above 0')
         if volume.min > volume.max:
-            raise SizingError(f'{volume.name}: its least size, {volume.min},'
-                              f' exceeds its largest, {volume.max}')
+            raise SizingError(f'{volume.name}: its least size, {volume.min}'
+                              f' blocks, exceeds its largest, {volume.max}'
+                              ' blocks')
         if cache.least(volume) > cache.most(volume):
             raise SizingError(
                 f'{volume.name}: no multiple of {cache.step} blocks is from'

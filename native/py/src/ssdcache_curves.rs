@@ -9,6 +9,7 @@ use diffcache_core::task::Task;
 use diffcache_ssdcache::curve::analysis::{analyse, AnalysisError, Method, References};
 use diffcache_ssdcache::curve::sampled::Sample;
 use diffcache_ssdcache::curve::{Curve, Step};
+use diffcache_ssdcache::trace::ahead::Ahead;
 use diffcache_ssdcache::trace::binary::{self, PackError};
 use diffcache_ssdcache::trace::{Reader, TraceError};
 use pyo3::exceptions::PyValueError;
@@ -129,7 +130,8 @@ fn trace_curves(
     run(py, progress, |task: &Task<'_>| {
         let file = File::open(&path).map_err(|error| os_error(error, &name))?;
         let total = file.metadata().map_or(0, |found| found.len());
-        let reader = Reader::new(file).map_err(|error| translate(error, &name))?;
+        let ahead = Ahead::new(file).map_err(|error| os_error(error, &name))?;
+        let reader = Reader::new(ahead).map_err(|error| translate(error, &name))?;
         let volumes = analyse(reader, references, analysis.method(), total, task).map_err(
             |error| match error {
                 AnalysisError::Trace(error) => translate(error, &name),
@@ -158,8 +160,9 @@ fn trace_pack(
 ) -> PyResult<u64> {
     let (from, to) = (source.display().to_string(), dest.display().to_string());
     run(py, progress, |task: &Task<'_>| {
-        let input = || File::open(&source).map_err(|error| os_error(error, &from));
-        let total = input()?.metadata().map_or(0, |found| found.len());
+        let open = || File::open(&source).map_err(|error| os_error(error, &from));
+        let input = || Ahead::new(open()?).map_err(|error| os_error(error, &from));
+        let total = open()?.metadata().map_or(0, |found| found.len());
         let output = File::create(&dest).map_err(|error| os_error(error, &to))?;
         binary::pack(input()?, input()?, output, total, task).map_err(|error| match error {
             PackError::Trace(error) => translate(error, &from),

@@ -9,6 +9,8 @@ mod attach;
 mod latency;
 mod live;
 pub mod origin;
+mod pace;
+mod read;
 mod state;
 mod status;
 mod volume;
@@ -21,7 +23,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -34,8 +36,10 @@ use crate::Block;
 pub use access::{Epoch, Requests};
 pub use attach::{origin_id, Attachment};
 use live::Detached;
+use pace::Pace;
+pub use read::PendingRead;
 use state::dirty::Selection;
-use state::{Source, State, Taken, Token};
+use state::{State, Taken, Token};
 pub use status::{DeviceStatus, Quantiles, Status, VolumeStatus};
 use volume::Counters;
 pub use volume::{Mode, Volume};
@@ -181,6 +185,7 @@ pub struct Cache {
     /// Set when the device failed: whether that was noted.
     failed: OnceLock<bool>,
     note_failure: NoteFailure,
+    pace: Pace,
     /// Tell which origins the device may have newer blocks of.
     unsaved: Option<Notes>,
     options: Options,
@@ -238,7 +243,12 @@ impl Cache {
 
     /// Whether requests look at the cache.
     fn is_active(&self, volume: &Volume) -> bool {
-        volume.mode() != Mode::PassThrough && !self.has_failed()
+        volume.mode() != Mode::PassThrough && !self.is_left_aside(volume)
+    }
+
+    /// Whether a volume is served without the device, whatever its mode is.
+    fn is_left_aside(&self, volume: &Volume) -> bool {
+        self.has_failed() || volume.mode() != Mode::WriteBack && self.pace.is_slow()
     }
 
     fn has_failed(&self) -> bool {
@@ -274,68 +284,6 @@ impl Cache {
         }
     }
 
-    /// Reads from a volume.
-    ///
-    /// # Errors
-    /// The origin cannot be read.
-    pub fn read(&self, volume: &Volume, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let started = Instant::now();
-        let blocks = touched(offset, buffer.len());
-        let count = blocks.end - blocks.start;
-        Counters::add(&volume.counters.reads, count);
-        if !self.is_active(volume) {
-            Counters::add(&volume.counters.bypassed, count);
-            self.check_lost(volume, blocks)?;
-            return read_origin(volume, buffer, offset);
-        }
-        let passes = volume.passes(offset, buffer.len());
-        if !passes {
-            volume.access.note(blocks.clone());
-        }
-        let (sources, token) = self.sources(volume, blocks.clone(), passes);
-        let hit = sources
-            .iter()
-            .all(|source| matches!(source, Source::Cached(..)));
-        let result = self.read_sources(volume, buffer, offset, &sources, token);
-        if result.is_err() {
-            let mut state = self.lock();
-            for block in blocks {
-                if let Some(slot) = state.cancel_fill(volume.id, block, token) {
-                    self.forget(&mut state, slot);
-                }
-            }
-        }
-        let latency = if hit { &volume.hit } else { &volume.miss };
-        latency.note(started.elapsed());
-        result
-    }
-
-    /// Looks blocks up, and takes slots for those that are to be cached.
-    fn sources(&self, volume: &Volume, blocks: Range<Block>, passes: bool) -> (Vec<Source>, Token) {
-        let mut state = self.lock();
-        let token = state.token();
-        let mut hits = 0;
-        let sources: Vec<Source> = blocks
-            .map(|block| {
-                let source = state.read(volume.id, block, token, passes);
-                match source {
-                    Source::Cached(..) => hits += 1,
-                    Source::Fill(taken) => self.note_taken(taken),
-                    Source::Origin => {}
-                }
-                source
-            })
-            .collect();
-        drop(state);
-        Counters::add(&volume.counters.hits, hits);
-        let misses = sources.len() as u64 - hits;
-        Counters::add(&volume.counters.misses, misses);
-        if passes {
-            Counters::add(&volume.counters.bypassed, misses);
-        }
-        (sources, token)
-    }
-
     /// Erases the entry of the block that a slot had before; the lock is held.
     fn note_taken(&self, taken: Taken) {
         if let Some(evicted) = taken.evicted {
@@ -344,137 +292,12 @@ impl Cache {
         }
     }
 
-    fn read_sources(
-        &self,
-        volume: &Volume,
-        buffer: &mut [u8],
-        offset: u64,
-        sources: &[Source],
-        token: Token,
-    ) -> io::Result<()> {
-        let first = offset / BLOCK as u64;
-        let mut done = 0;
-        while done < sources.len() {
-            let block = first + done as u64;
-            let run = match sources[done] {
-                Source::Cached(slot, expected) => {
-                    let run = adjoining(&sources[done..]);
-                    let into = part(buffer, offset, block..block + run as u64);
-                    if !self.read_adjoining(into, &sources[done..done + run]) {
-                        let into = part(buffer, offset, block..block + 1);
-                        self.read_cached(volume, into, offset, (block, slot, expected))?;
-                        done += 1;
-                        continue;
-                    }
-                    run
-                }
-                Source::Fill(_) | Source::Origin => {
-                    let rest = sources[done..].iter().take(RUN);
-                    let missed = |source: &&Source| !matches!(source, Source::Cached(..));
-                    let run = rest.take_while(missed).count();
-                    let blocks = block..block + run as u64;
-                    let into = part(buffer, offset, blocks.clone());
-                    self.read_missed(volume, into, offset, blocks, token)?;
-                    run
-                }
-            };
-            done += run;
-        }
-        Ok(())
-    }
-
-    /// Reads whole blocks whose slots follow one another. `false`: one of them has to be looked
-    /// at on its own, because the request has a part of it only, or its data are not as expected.
-    fn read_adjoining(&self, into: &mut [u8], sources: &[Source]) -> bool {
-        let Some(Source::Cached(slot, _)) = sources.first() else {
-            return false;
-        };
-        let whole = into.len() == sources.len() * BLOCK;
-        let as_expected = |(data, source): (&[u8], &Source)| matches!(source, Source::Cached(_, expected) if checksum(data) == *expected);
-        whole
-            && self.device.read_data(into, *slot).is_ok()
-            && into.chunks_exact(BLOCK).zip(sources).all(as_expected)
-    }
-
-    /// Reads a cached block, from the origin if its data are not what was written.
-    fn read_cached(
-        &self,
-        volume: &Volume,
-        into: &mut [u8],
-        offset: u64,
-        (block, slot, expected): (Block, Slot, u32),
-    ) -> io::Result<()> {
-        let mut data = [0; BLOCK];
-        let skip = offset.saturating_sub(block * BLOCK as u64) as usize;
-        let (mut slot, mut expected) = (slot, expected);
-        loop {
-            let read = self.device.read_data(&mut data, slot);
-            if read.is_ok() && checksum(&data) == expected {
-                into.copy_from_slice(&data[skip..skip + into.len()]);
-                return Ok(());
-            }
-            let moved = self.replaced(volume, block, (slot, expected));
-            if let Err(error) = &read {
-                self.fail(error);
-            }
-            match moved? {
-                Some(other) => (slot, expected) = other,
-                None => return read_origin(volume, into, block * BLOCK as u64 + skip as u64),
-            }
-        }
-    }
-
-    /// Where a block is that was not as expected in a slot: in another slot, because it was written
-    /// while it was read, or in the origin.
-    fn replaced(
-        &self,
-        volume: &Volume,
-        block: Block,
-        (slot, expected): (Slot, u32),
-    ) -> io::Result<Option<(Slot, u32)>> {
-        let mut state = self.lock();
-        let Some(found) = state.blocks.find(volume.id, block) else {
-            return Ok(None);
-        };
-        let checksum = state.blocks.checksum(found);
-        if (found, checksum) != (slot, Some(expected)) {
-            return Ok(checksum.map(|checksum| (found, checksum)));
-        }
-        Counters::add(&volume.counters.corrupted, 1);
-        if state.blocks.is_dirty(slot) {
-            return Err(lost(volume, block));
-        }
-        self.forget(&mut state, slot);
-        Ok(None)
-    }
-
-    /// Reads blocks from the origin, and caches those that have slots for it.
-    fn read_missed(
-        &self,
-        volume: &Volume,
-        into: &mut [u8],
-        offset: u64,
-        blocks: Range<Block>,
-        token: Token,
-    ) -> io::Result<()> {
-        let start = blocks.start * BLOCK as u64;
-        let mut data = vec![0; (blocks.end - blocks.start) as usize * BLOCK];
-        let inside = data.len().min((volume.size() - start) as usize);
-        read_origin(volume, &mut data[..inside], start)?;
-        let skip = offset.saturating_sub(start) as usize;
-        into.copy_from_slice(&data[skip..skip + into.len()]);
-        for (block, data) in blocks.zip(data.chunks_exact(BLOCK)) {
-            self.store(volume, block, data, token);
-        }
-        Ok(())
-    }
-
     /// Writes the data of a block to its slot, if it is still owned.
     fn store(&self, volume: &Volume, block: Block, data: &[u8], token: Token) {
         let Some(slot) = self.lock().begin_data(volume.id, block, token) else {
             return;
         };
-        let written = self.device.write_data(data, slot);
+        let written = self.write_device(data, slot);
         let checksum = checksum(data);
         let mut state = self.lock();
         let valid = state.end_data((volume.id, block), slot, token) && written.is_ok();
@@ -660,7 +483,10 @@ impl Cache {
         let mut whole = [0; BLOCK];
         let inside = BLOCK.min((volume.size() - start) as usize);
         // Without it the block stays invalid, and is removed.
-        if read_origin(volume, &mut whole[..inside], start).is_ok() {
+        if self
+            .read_origin(volume, &mut whole[..inside], start)
+            .is_ok()
+        {
             self.store(volume, block, &whole, token);
         }
     }
@@ -852,21 +678,6 @@ fn lost(volume: &Volume, block: Block) -> io::Error {
     ))
 }
 
-fn read_origin(volume: &Volume, into: &mut [u8], offset: u64) -> io::Result<()> {
-    volume.origin.read_at(into, offset)?;
-    Counters::add(&volume.counters.origin_bytes_read, into.len() as u64);
-    Ok(())
-}
-
-/// How many of the first blocks are in slots that follow one another.
-fn adjoining(sources: &[Source]) -> usize {
-    let follows = |pair: &&[Source]| match (&pair[0], &pair[1]) {
-        (Source::Cached(one, _), Source::Cached(next, _)) => one.checked_add(1) == Some(*next),
-        _ => false,
-    };
-    1 + sources.windows(2).take_while(follows).count()
-}
-
 /// The blocks that a range touches.
 fn touched(offset: u64, length: usize) -> Range<Block> {
     if length == 0 {
@@ -874,12 +685,4 @@ fn touched(offset: u64, length: usize) -> Range<Block> {
     }
     let end = offset + length as u64;
     offset / BLOCK as u64..end.div_ceil(BLOCK as u64)
-}
-
-/// The part of a request's buffer that is of some blocks.
-fn part(buffer: &mut [u8], offset: u64, blocks: Range<Block>) -> &mut [u8] {
-    let start = (blocks.start * BLOCK as u64).saturating_sub(offset) as usize;
-    let end = (blocks.end * BLOCK as u64 - offset) as usize;
-    let end = end.min(buffer.len());
-    &mut buffer[start..end]
 }

@@ -27,6 +27,8 @@ use intents::Intents;
 
 /// Entries that are read at once.
 const BATCH: u32 = 1 << 16;
+/// Entries that are looked at before the first of them is used.
+const AHEAD: usize = 32;
 
 /// Why a device cannot be opened.
 #[derive(Debug, Error)]
@@ -268,14 +270,23 @@ impl Device {
             .write_durably(&bytes, Superblock::volume_at(record))
     }
 
-    /// Calls a function with each slot that has an entry, and its bytes, in ascending order.
-    fn visit(&self, mut work: impl FnMut(Slot, &[u8; ENTRY]) -> io::Result<()>) -> io::Result<()> {
+    /// Calls `work` with each slot that has an entry, and its bytes, in ascending order, and `ahead`
+    /// with the bytes of some slots' entries before that.
+    fn visit(
+        &self,
+        ahead: impl Fn(&[u8]),
+        mut work: impl FnMut(Slot, &[u8; ENTRY]) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut bytes = vec![0; BATCH as usize * ENTRY];
         for first in (0..self.capacity()).step_by(BATCH as usize) {
             let count = (self.capacity() - first).min(BATCH) as usize;
             let batch = &mut bytes[..count * ENTRY];
             self.disk.read_at(batch, Superblock::entry_at(first))?;
             for (slot, entry) in (first..).zip(batch.chunks_exact(ENTRY)) {
+                let next = (slot - first) as usize;
+                if next % AHEAD == 0 {
+                    ahead(&batch[next * ENTRY..count.min(next + AHEAD) * ENTRY]);
+                }
                 if *entry != [0; ENTRY] {
                     work(slot, &array(entry))?;
                 }
@@ -294,21 +305,24 @@ impl Device {
             record.map(|record| record.generation)
         };
         let mut dirty = DirtyEntries::default();
-        self.visit(|slot, bytes| {
-            let Some(entry) = Entry::decode(bytes, generation) else {
-                dirty.damaged += u64::from(looks_dirty(bytes));
-                return Ok(());
-            };
-            let Some(version) = self.surviving(&entry) else {
-                return Ok(());
-            };
-            let found = dirty.newest.entry((entry.record, entry.block));
-            let newest = found.or_insert((slot, entry));
-            if newest.1.dirty.is_some_and(|other| version.is_newer(&other)) {
-                *newest = (slot, entry);
-            }
-            Ok(())
-        })?;
+        self.visit(
+            |_| (),
+            |slot, bytes| {
+                let Some(entry) = Entry::decode(bytes, generation) else {
+                    dirty.damaged += u64::from(looks_dirty(bytes));
+                    return Ok(());
+                };
+                let Some(version) = self.surviving(&entry) else {
+                    return Ok(());
+                };
+                let found = dirty.newest.entry((entry.record, entry.block));
+                let newest = found.or_insert((slot, entry));
+                if newest.1.dirty.is_some_and(|other| version.is_newer(&other)) {
+                    *newest = (slot, entry);
+                }
+                Ok(())
+            },
+        )?;
         Ok(dirty)
     }
 
@@ -340,9 +354,10 @@ impl Device {
         self.disk.sync()
     }
 
-    /// Calls `restore` with each slot's entry in ascending order; an entry for which it returns
-    /// `false` is erased, and so are those of regions whose writes a power cut may have lost, and
-    /// all but the newest of a block that is `dirty`.
+    /// Calls `restore` with each slot's entry in ascending order, and `expect` with some entries
+    /// before that. An entry for which `restore` returns `false` is erased, and so are those of
+    /// regions whose writes a power cut may have lost, and all but the newest of a block that is
+    /// `dirty`.
     ///
     /// # Errors
     /// The device cannot be read or written.
@@ -350,10 +365,16 @@ impl Device {
         &self,
         generation: impl Fn(u16) -> Option<u64>,
         dirty: &DirtyEntries,
+        expect: impl Fn(&[Entry]),
         mut restore: impl FnMut(Slot, Entry) -> bool,
     ) -> io::Result<()> {
         self.commit(&generation, dirty)?;
-        self.visit(|slot, bytes| {
+        let ahead = |bytes: &[u8]| {
+            let decode = |entry| Entry::decode(&array(entry), &generation);
+            let entries = bytes.chunks_exact(ENTRY).filter_map(decode);
+            expect(&entries.collect::<Vec<_>>());
+        };
+        self.visit(ahead, |slot, bytes| {
             let found = Entry::decode(bytes, &generation);
             let newest = |entry: &Entry| dirty.newest.get(&(entry.record, entry.block));
             let kept = found.filter(|entry| match newest(entry) {
@@ -391,6 +412,20 @@ impl Device {
     /// The device cannot be read.
     pub fn read_data(&self, buffer: &mut [u8], slot: Slot) -> io::Result<()> {
         self.disk.read_at(buffer, self.superblock.data_at(slot))
+    }
+
+    /// Reads the data of slots that follow one another, if they are in memory. `false`: not all
+    /// are, and the buffer may have anything.
+    pub fn read_data_now(&self, buffer: &mut [u8], slot: Slot) -> bool {
+        self.disk.read_now(buffer, self.superblock.data_at(slot))
+    }
+
+    /// Reads the data of a slot from the device, and not from the memory of the system.
+    ///
+    /// # Errors
+    /// The device cannot be read.
+    pub fn read_afresh(&self, buffer: &mut [u8], slot: Slot) -> io::Result<()> {
+        self.disk.read_afresh(buffer, self.superblock.data_at(slot))
     }
 
     /// Writes the data of a slot.

@@ -316,6 +316,11 @@ impl Partitioner {
         (self.slots.volume(slot), self.slots.block(slot))
     }
 
+    /// Prepares to [`restore`](Self::restore) some blocks of a volume, so that it takes less time.
+    pub fn expect(&self, volume: VolumeId, blocks: &[Block]) {
+        self.volume(volume).index.prefetch(&self.slots, blocks);
+    }
+
     /// Caches a block in a certain slot, as it was before a restart. Slots are restored in
     /// ascending order, before any other block is cached; `false`: there is no room for it. A dirty
     /// block is restored above the limit, too.
@@ -470,6 +475,12 @@ impl Partitioner {
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.slots.capacity()
+    }
+
+    /// Number of slots that ever had a block: the lowest ones.
+    #[must_use]
+    pub fn touched(&self) -> u32 {
+        self.slots.touched()
     }
 
     /// Unused blocks of the cache.

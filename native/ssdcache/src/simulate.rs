@@ -7,7 +7,7 @@ mod epochs;
 mod report;
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::BufRead;
 use std::num::NonZeroU64;
 
 use thiserror::Error;
@@ -389,7 +389,7 @@ impl Simulation {
 ///
 /// # Errors
 /// The trace cannot be read, or not be simulated.
-pub fn simulate<R: Read>(
+pub fn simulate<R: BufRead>(
     mut reader: Reader<R>,
     scenario: Scenario,
     decide: Decide<'_>,

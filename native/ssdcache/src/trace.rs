@@ -4,16 +4,18 @@
 //! name of the volume, `r` or `w`, and bytes. The first line may have the names of the columns.
 //! The binary form ([`binary`]) has the same requests.
 
+pub mod ahead;
 pub mod binary;
 mod text;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufRead, Cursor, Read};
 use std::ops::Range;
 use std::path::Path;
 
 use crate::Block;
+use ahead::Ahead;
 
 /// Most bytes of one request, as of NBD.
 pub const MAX_LENGTH: u64 = u32::MAX as u64;
@@ -22,7 +24,6 @@ pub const MAX_VOLUMES: usize = 1 << 20;
 /// Most bytes of a volume's name.
 pub const MAX_NAME: usize = 255;
 
-const BUFFER: usize = 1 << 20;
 /// Requests that [`Reader::fill`] returns at once, at most.
 pub const BATCH: usize = 1 << 14;
 
@@ -146,19 +147,30 @@ enum Form {
 }
 
 /// What follows the first bytes, which say what form a trace has.
-type Input<R> = BufReader<io::Chain<Cursor<Vec<u8>>, Counted<R>>>;
+type Input<R> = io::Chain<Cursor<Vec<u8>>, Counted<R>>;
 
-/// Counts the bytes that are read.
+/// Counts the bytes that are used.
 struct Counted<R> {
     source: R,
     bytes: u64,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: BufRead> Read for Counted<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let length = self.source.read(into)?;
         self.bytes += length as u64;
         Ok(length)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.source.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.source.consume(amount);
+        self.bytes += amount as u64;
     }
 }
 
@@ -167,16 +179,18 @@ pub struct Reader<R> {
     input: Input<R>,
     form: Form,
     volumes: Volumes,
+    /// Requests of a text trace.
+    batch: Vec<Request>,
 }
 
-impl Reader<File> {
-    /// Opens a trace, text or binary.
+impl Reader<Ahead> {
+    /// Opens a trace, text or binary, which another thread reads ahead.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
-        Reader::new(File::open(path)?)
+        Reader::new(Ahead::new(File::open(path)?)?)
     }
 }
 
-impl<R: Read> Reader<R> {
+impl<R: BufRead> Reader<R> {
     /// Reads a trace, text or binary, from the current position of a source.
     pub fn new(source: R) -> Result<Self, TraceError> {
         let mut source = Counted { source, bytes: 0 };
@@ -186,7 +200,7 @@ impl<R: Read> Reader<R> {
             .take(binary::MAGIC.len() as u64)
             .read_to_end(&mut first)?;
         let is_binary = first == binary::MAGIC;
-        let mut input = BufReader::with_capacity(BUFFER, Cursor::new(first).chain(source));
+        let mut input = Cursor::new(first).chain(source);
         let mut volumes = Volumes::default();
         let form = if is_binary {
             Form::Binary(binary::Records::read_header(&mut input, &mut volumes)?)
@@ -197,12 +211,13 @@ impl<R: Read> Reader<R> {
             input,
             form,
             volumes,
+            batch: Vec::new(),
         })
     }
 
-    /// Returns how many bytes of the source were read.
+    /// Returns how many bytes of the source were used.
     pub fn bytes(&self) -> u64 {
-        let (_first, source) = self.input.get_ref().get_ref();
+        let (_first, source) = self.input.get_ref();
         source.bytes
     }
 
@@ -218,7 +233,25 @@ impl<R: Read> Reader<R> {
         batch.clear();
         match &mut self.form {
             Form::Text(lines) => lines.fill(&mut self.input, &mut self.volumes, batch),
-            Form::Binary(records) => records.fill(&mut self.input, &self.volumes, batch),
+            Form::Binary(_) => self.each(|request| batch.push(*request)).map(|_| ()),
+        }
+    }
+
+    /// Calls `take` with the next requests, up to [`BATCH`]; returns how many there were.
+    ///
+    /// None are left if it is 0. Requests of a binary trace are not stored in between.
+    pub fn each(&mut self, mut take: impl FnMut(&Request)) -> Result<usize, TraceError> {
+        match &mut self.form {
+            Form::Binary(records) => records.each(&mut self.input, &self.volumes, take),
+            Form::Text(lines) => {
+                let mut batch = std::mem::take(&mut self.batch);
+                batch.clear();
+                lines.fill(&mut self.input, &mut self.volumes, &mut batch)?;
+                batch.iter().for_each(&mut take);
+                let count = batch.len();
+                self.batch = batch;
+                Ok(count)
+            }
         }
     }
 }

@@ -9,27 +9,24 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The engine of the cache that nbdkit serves."""
+"""The engine of the cache that diffcache-ssdcached serves."""
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache.engines import nbdkit
+from diffcache_openstack.ssdcache.engines import ssdcached
 from tests.unit.ssdcache.engines import conformance
 
 PATIENCE_S = 120
 
 
-class TestNbdkit(conformance.EngineConformance):
+class TestSsdcached(conformance.EngineConformance):
 
     def engine(self):
-        if shutil.which('nbdkit') is None:
-            self.skipTest('needs nbdkit, of the package nbdkit')
         self.config = self.directory / 'diffcache.conf'
         self.config.write_text('\n'.join((
             '[ssd_cache]', f'device = {self.directory}/device',
@@ -37,8 +34,8 @@ class TestNbdkit(conformance.EngineConformance):
             f'control = {self.directory}/control',
             f'state_dir = {self.directory}/state', '')))
         self.start('--format')
-        return nbdkit.NbdkitEngine(f'{self.directory}/control',
-                                   f'{self.directory}/nbd')
+        return ssdcached.SsdcachedEngine(f'{self.directory}/control',
+                                         f'{self.directory}/nbd')
 
     def start(self, *words):
         self.process = subprocess.Popen(

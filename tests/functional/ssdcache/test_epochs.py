@@ -19,7 +19,7 @@ from diffcache_openstack.agent.ssdcache import sizes
 from diffcache_openstack.agent.ssdcache import volumes
 from diffcache_openstack.agent.ssdcache import wanted
 from diffcache_openstack.ssdcache import control
-from diffcache_openstack.ssdcache.engines import nbdkit
+from diffcache_openstack.ssdcache.engines import ssdcached
 from diffcache_openstack.ssdcache import epochs
 from testing import nbd
 from tests.functional.ssdcache import test_serve
@@ -44,7 +44,8 @@ class TestEpochs(test_serve.CacheTest):
         self.start('--format', volumes=())
         # So that hits and misses which take about as long make no difference.
         self.volumes = volumes.CachedVolumes(
-            nbdkit.NbdkitEngine(self.control, str(self.directory / 'nbd')),
+            ssdcached.SsdcachedEngine(self.control,
+                                      str(self.directory / 'nbd')),
             volumes.Options((str(self.directory), )),
             self.directory / 'ssd_cache.json',
             sizes.Rules(changes=epochs.Rules(hysteresis=0.001)))

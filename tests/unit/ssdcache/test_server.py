@@ -17,6 +17,7 @@ import socket
 import sys
 from unittest import mock
 
+from diffcache_openstack.common import programs
 from diffcache_openstack.ssdcache import server
 from tests import base
 
@@ -90,11 +91,8 @@ class TestCommand(base.TestCase):
             (server.Volume('a', 'origin'),))
 
     def test_command(self):
-        with mock.patch('shutil.which', return_value='/x/nbdkit'):
-            line = server.command(self.server, 7)
-        self.assertEqual(['/x/nbdkit', '--foreground', '--threads', '64',
-                          '--unix', os.path.abspath('s'), server.plugin()],
-                         line[:7])
+        line = server.command(self.server, 7)
+        self.assertEqual('diffcache-ssdcached', os.path.basename(line[0]))
         for parameter in (f'device={self.device}', 'capacity=10',
                           'format=false', 'evict=lru', 'admission=1',
                           f'state={self.directory / "state"}',
@@ -107,22 +105,20 @@ class TestCommand(base.TestCase):
     def test_sequences(self):
         volumes = (server.Volume('a', 'x'),
                    server.Volume('b', 'y', sequential=0))
-        with mock.patch('shutil.which', return_value='/x/nbdkit'):
-            line = server.command(dataclasses.replace(
-                self.server, volumes=volumes, sequential=7), 7)
+        line = server.command(dataclasses.replace(
+            self.server, volumes=volumes, sequential=7), 7)
         self.assertIn('"sequential": 7', line[-2])
         self.assertIn('"sequential": 0', line[-1])
 
-    def test_without_nbdkit(self):
+    def test_without_the_program(self):
         with mock.patch('shutil.which', return_value=None):
-            error = self.assertRaises(server.ServerError, server.command,
-                                      self.server, 7)
-        self.assertIn('install the package nbdkit', str(error))
+            error = self.assertRaises(programs.ProgramNotFound,
+                                      server.command, self.server, 7)
+        self.assertIn('with its native parts', str(error))
 
     def test_long_path_of_a_socket(self):
         long = server.Server(str(self.device), 'x' * 108, 'c', 'd', 10, ())
-        with mock.patch('shutil.which', return_value='/x/nbdkit'):
-            self.assertRaises(server.ServerError, server.command, long, 7)
+        self.assertRaises(server.ServerError, server.command, long, 7)
 
     def test_a_device_is_locked_once(self):
         descriptor = server.lock(self.server)

@@ -1,17 +1,20 @@
 //! The start of a cache: volumes, and what the device has of them.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
 use super::origin::Origins;
+use super::pace::Pace;
 use super::state::State;
 use super::volume::{Mode, Volume};
 use super::{Cache, CacheError, Options};
 use crate::device::disk::Disk;
-use crate::device::format::{Kept, VolumeRecord, BLOCK, MAX_NAME, MAX_ORIGIN, VOLUMES};
+use crate::device::format::{Entry, Kept, VolumeRecord, BLOCK, MAX_NAME, MAX_ORIGIN, VOLUMES};
 use crate::device::{Device, DirtyEntries};
 use crate::partition::{Partitioner, Settings};
+use crate::Block;
 
 /// A volume to attach.
 pub struct Attachment {
@@ -85,6 +88,7 @@ impl Cache {
             state: Mutex::new(state),
             volumes: RwLock::new(volumes),
             failed: OnceLock::new(),
+            pace: Pace::default(),
             note_failure: Box::new(|_| Ok(())),
             unsaved: None,
             options,
@@ -114,15 +118,18 @@ fn load(
     }
     let of = |record: u16| owners.get(usize::from(record)).and_then(Option::as_ref);
     let now = Instant::now();
+    let state = RefCell::new(state);
     device.load(
         |record| of(record).map(|volume| volume.attachment.generation),
         dirty,
+        |entries| expect(&state.borrow().blocks, entries, of),
         |slot, entry| {
             let Some(volume) = of(entry.record) else {
                 return false;
             };
             let inside = entry.block * (BLOCK as u64) < volume.size();
             let is_dirty = entry.dirty.is_some();
+            let mut state = state.borrow_mut();
             let blocks = &mut state.blocks;
             let restored = inside && blocks.restore(volume.id, entry.block, slot, is_dirty);
             if restored {
@@ -135,6 +142,20 @@ fn load(
         },
     )?;
     Ok(())
+}
+
+/// Prepares to restore entries, those of one volume after the other.
+fn expect<'a>(
+    blocks: &Partitioner,
+    entries: &[Entry],
+    of: impl Fn(u16) -> Option<&'a Arc<Volume>>,
+) {
+    for entries in entries.chunk_by(|one, next| one.record == next.record) {
+        if let Some(volume) = of(entries[0].record) {
+            let numbers: Vec<Block> = entries.iter().map(|entry| entry.block).collect();
+            blocks.expect(volume.id, &numbers);
+        }
+    }
 }
 
 fn check_names(attachments: &[Attachment]) -> Result<(), CacheError> {

@@ -21,7 +21,7 @@ pub struct Status {
 /// The state of a cache's device.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DeviceStatus {
-    /// `ok` or `failed`.
+    /// `ok`, `slow` or `failed`.
     pub state: &'static str,
     /// Blocks.
     pub blocks: u32,
@@ -66,19 +66,30 @@ pub struct VolumeStatus {
 }
 
 impl Cache {
+    fn device_state(&self) -> &'static str {
+        match (self.has_failed(), self.pace.is_slow()) {
+            (true, _) => "failed",
+            (false, true) => "slow",
+            (false, false) => "ok",
+        }
+    }
+
     /// Returns the state of the device and of all volumes.
     #[must_use]
     pub fn status(&self) -> Status {
         let volumes = self.volumes();
         let state = self.lock();
-        let failed = self.has_failed();
         let of = |volume: &super::Volume| {
             let counters = &volume.counters;
             let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let latencies = [("hit", &volume.hit), ("miss", &volume.miss)];
             VolumeStatus {
                 mode: volume.mode(),
-                state: if failed { "pass-through" } else { "ok" },
+                state: if self.is_left_aside(volume) {
+                    "pass-through"
+                } else {
+                    "ok"
+                },
                 export: volume.export(),
                 limit: state.blocks.limit(volume.partition),
                 blocks: state.blocks.held(volume.partition),
@@ -104,7 +115,7 @@ impl Cache {
             .sum();
         Status {
             device: DeviceStatus {
-                state: if failed { "failed" } else { "ok" },
+                state: self.device_state(),
                 blocks: state.blocks.capacity(),
                 free: state.blocks.unused(),
                 dirty,

@@ -2,6 +2,7 @@
 
 mod campaign;
 mod crashes;
+mod device_states;
 mod disks;
 mod epochs;
 mod interleavings;
@@ -84,10 +85,11 @@ impl Setup {
     }
 
     fn read(&self, offset: u64, length: usize) -> Vec<u8> {
-        let mut buffer = vec![0xee; length];
-        self.cache
-            .read(&self.volume(), &mut buffer, offset)
-            .unwrap();
+        let (volume, mut buffer) = (self.volume(), vec![0xee; length]);
+        let read = self.cache.begin_read(&volume, offset, length);
+        if !self.cache.read_now(&volume, &read, &mut buffer) {
+            self.cache.end_read(&volume, &read, &mut buffer).unwrap();
+        }
         buffer
     }
 

@@ -159,7 +159,7 @@ impl Cache {
             Some((slot, checksum)) => {
                 self.read_cached(volume, into, start, (block, slot, checksum))
             }
-            None => read_origin(volume, into, start),
+            None => self.read_origin(volume, into, start),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The curves of all volumes of a trace.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::Read;
+use std::io::BufRead;
 use std::iter;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::thread;
@@ -65,7 +65,7 @@ pub enum AnalysisError {
 ///
 /// # Errors
 /// The trace cannot be read, or the caller stopped the task.
-pub fn analyse<R: Read + Send>(
+pub fn analyse<R: BufRead>(
     mut reader: Reader<R>,
     references: References,
     method: Method,
@@ -104,30 +104,31 @@ struct Source<'a, R> {
     task: &'a Task<'a>,
 }
 
-impl<R: Read> Source<'_, R> {
-    /// Calls `take` with each request that counts, until it returns false.
+impl<R: BufRead> Source<'_, R> {
+    /// Calls `take` with each request that counts; it may stop before the end, with `false`.
     fn read(&mut self, mut take: impl FnMut(&Request) -> bool) -> Result<(), AnalysisError> {
-        let mut batch = Vec::new();
-        loop {
+        let writes = self.references.writes;
+        let mut goes_on = true;
+        while goes_on {
             self.task.check()?;
-            self.reader.fill(&mut batch)?;
-            if batch.is_empty() {
-                return Ok(());
-            }
-            for request in &batch {
-                if (self.references.writes || request.op == Op::Read) && !take(request) {
-                    return Ok(());
+            let count = self.reader.each(|request| {
+                if writes || request.op == Op::Read {
+                    goes_on &= take(request);
                 }
+            })?;
+            if count == 0 {
+                break;
             }
             if let Some(progress) = self.task.progress {
                 progress(self.reader.bytes(), self.total);
             }
         }
+        Ok(())
     }
 }
 
 /// Finds distances with a pipeline of threads: to read, to find the references before, to count.
-fn exact<R: Read>(source: &mut Source<'_, R>) -> Result<Vec<(Curve, f64)>, AnalysisError> {
+fn exact<R: BufRead>(source: &mut Source<'_, R>) -> Result<Vec<(Curve, f64)>, AnalysisError> {
     thread::scope(|scope| {
         let (to_finder, from_reader) = sync_channel(WAITING);
         let (to_counter, from_finder) = sync_channel(WAITING);
@@ -149,7 +150,7 @@ fn exact<R: Read>(source: &mut Source<'_, R>) -> Result<Vec<(Curve, f64)>, Analy
 }
 
 /// Follows a sample. It is small: reading the trace is most of the work.
-fn sampled<R: Read>(
+fn sampled<R: BufRead>(
     source: &mut Source<'_, R>,
     sample: Sample,
 ) -> Result<Vec<(Curve, f64)>, AnalysisError> {

@@ -1,17 +1,29 @@
 //! What has bytes at offsets: the SSD, and the volumes' origins.
 
 use std::fs::File;
-use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rustix::fs::{fallocate, FallocateFlags};
-use rustix::io::{pwritev2, ReadWriteFlags};
+use rustix::fs::{fadvise, fallocate, Advice, FallocateFlags};
+use rustix::io::{preadv2, pwritev2, ReadWriteFlags};
 
 /// A file, a block device, or what stands for one.
 pub trait Disk: Send + Sync {
     /// Fills a buffer from an offset.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Fills a buffer from an offset, if the bytes are in memory. `false`: not all are, and the
+    /// buffer may have anything.
+    fn read_now(&self, _buffer: &mut [u8], _offset: u64) -> bool {
+        false
+    }
+
+    /// Fills a buffer from an offset, past the memory of the system if that is possible.
+    fn read_afresh(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_at(buffer, offset)
+    }
 
     /// Writes bytes at an offset; they survive the end of the process, but not that of the host.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
@@ -37,6 +49,14 @@ pub trait Disk: Send + Sync {
 impl<T: Disk> Disk for Arc<T> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.as_ref().read_at(buffer, offset)
+    }
+
+    fn read_now(&self, buffer: &mut [u8], offset: u64) -> bool {
+        self.as_ref().read_now(buffer, offset)
+    }
+
+    fn read_afresh(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.as_ref().read_afresh(buffer, offset)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -66,6 +86,20 @@ impl<T: Disk> Disk for Arc<T> {
 
 impl Disk for File {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
+
+    fn read_now(&self, buffer: &mut [u8], offset: u64) -> bool {
+        let length = buffer.len();
+        let mut into = [IoSliceMut::new(buffer)];
+        let read = preadv2(self, &mut into, offset, ReadWriteFlags::NOWAIT);
+        // Some file systems do not know the flag: their bytes are never in memory.
+        read.is_ok_and(|count| count == length)
+    }
+
+    fn read_afresh(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let length = NonZeroU64::new(buffer.len() as u64);
+        fadvise(self, offset, length, Advice::DontNeed)?;
         self.read_exact_at(buffer, offset)
     }
 

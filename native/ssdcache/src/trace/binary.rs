@@ -59,40 +59,47 @@ impl Records {
         })
     }
 
-    /// See [`super::Reader::fill`].
-    pub fn fill(
+    /// See [`super::Reader::each`].
+    pub fn each(
         &mut self,
         input: &mut impl BufRead,
         volumes: &Volumes,
-        batch: &mut Vec<Request>,
-    ) -> Result<(), TraceError> {
-        while batch.len() < BATCH {
-            let available = input.fill_buf()?;
-            if available.is_empty() {
-                return Ok(());
-            }
-            let count = (available.len() / RECORD).min(BATCH - batch.len());
-            if count == 0 {
-                let mut record = [0; RECORD];
-                read_whole(input, &mut record, self.offset)?;
-                match decode(&record, volumes) {
-                    Some(found) => batch.push(found),
-                    None => return Err(self.invalid(&record, volumes)),
-                }
-                self.offset += RECORD as u64;
-                continue;
-            }
-            for record in available[..count * RECORD].chunks_exact(RECORD) {
-                // Without an error to hand on, which is larger than a request.
-                match decode(record, volumes) {
-                    Some(found) => batch.push(found),
-                    None => return Err(self.invalid(record, volumes)),
-                }
-                self.offset += RECORD as u64;
-            }
-            input.consume(count * RECORD);
+        mut take: impl FnMut(&Request),
+    ) -> Result<usize, TraceError> {
+        let available = input.fill_buf()?;
+        if available.is_empty() {
+            return Ok(0);
         }
-        Ok(())
+        let count = (available.len() / RECORD).min(BATCH);
+        if count == 0 {
+            let mut record = [0; RECORD];
+            read_whole(input, &mut record, self.offset)?;
+            return self.each_of(&record, volumes, &mut take);
+        }
+        self.each_of(&available[..count * RECORD], volumes, &mut take)?;
+        input.consume(count * RECORD);
+        Ok(count)
+    }
+
+    fn each_of(
+        &mut self,
+        records: &[u8],
+        volumes: &Volumes,
+        take: &mut impl FnMut(&Request),
+    ) -> Result<usize, TraceError> {
+        let known = volumes.names().len();
+        for (number, record) in records.chunks_exact(RECORD).enumerate() {
+            // Without an error to hand on, which is larger than a request.
+            match decode(record, known) {
+                Some(found) => take(&found),
+                None => {
+                    self.offset += (number * RECORD) as u64;
+                    return Err(self.invalid(record, volumes));
+                }
+            }
+        }
+        self.offset += records.len() as u64;
+        Ok(records.len() / RECORD)
     }
 
     /// Returns why a request cannot be used.
@@ -109,7 +116,8 @@ impl Records {
     }
 }
 
-fn decode(record: &[u8], volumes: &Volumes) -> Option<Request> {
+#[inline(always)]
+fn decode(record: &[u8], known: usize) -> Option<Request> {
     let record: &[u8; RECORD] = record.try_into().ok()?;
     let number = u32_at(record, 20);
     let found = Request {
@@ -122,7 +130,7 @@ fn decode(record: &[u8], volumes: &Volumes) -> Option<Request> {
             _ => Op::Write,
         },
     };
-    let is_known = (found.volume as usize) < volumes.names().len();
+    let is_known = (found.volume as usize) < known;
     let ends = found.offset.checked_add(u64::from(found.length));
     (is_known && ends.is_some()).then_some(found)
 }
@@ -148,7 +156,7 @@ pub enum PackError {
 ///
 /// # Errors
 /// The trace cannot be read, the output cannot be written, or the caller stopped the task.
-pub fn pack<R: Read>(
+pub fn pack<R: BufRead>(
     first: R,
     second: R,
     output: impl Write,

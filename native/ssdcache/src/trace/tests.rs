@@ -142,7 +142,7 @@ fn errors_name_the_line() {
 
 #[test]
 fn a_line_without_end_is_refused_before_it_is_read() {
-    let endless = io::repeat(b'1');
+    let endless = io::BufReader::new(io::repeat(b'1'));
     let error = Reader::new(endless)
         .unwrap()
         .fill(&mut Vec::new())
@@ -237,7 +237,7 @@ proptest! {
     fn the_buffer_does_not_matter(requests in requests()) {
         let names: Vec<String> = ["a", "b", "c"].map(String::from).to_vec();
         for bytes in [to_text(&names, &requests), to_binary(&names, &requests)] {
-            let mut reader = Reader::new(Slow(&bytes)).unwrap();
+            let mut reader = Reader::new(io::BufReader::new(Slow(&bytes))).unwrap();
             let (mut batch, mut found) = (Vec::new(), Vec::new());
             loop {
                 reader.fill(&mut batch).unwrap();

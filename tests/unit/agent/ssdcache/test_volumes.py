@@ -12,6 +12,7 @@
 import dataclasses
 
 from diffcache_openstack import _native
+from diffcache_openstack.agent.ssdcache import reports
 from diffcache_openstack.agent.ssdcache import sizes
 from diffcache_openstack.agent.ssdcache import volumes
 from diffcache_openstack.agent.ssdcache import wanted
@@ -20,6 +21,7 @@ from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import base as engines
 from tests import base
 from tests.unit.ssdcache.engines import fakes
+from tests.unit.ssdcache.engines import test_fakes
 
 
 class VolumesTest(base.TestCase):
@@ -51,8 +53,8 @@ class TestSizes(VolumesTest):
     def test_one_volume_has_all(self):
         found = self.volumes.attach('a', self.wanted())
         self.assertEqual({'export': self.engine.volumes()['a'].export,
-                          'socket': '/fake/nbd', 'reconnect_delay': 30},
-                         found)
+                          'socket': '/fake/nbd', 'reconnect_delay': 30,
+                          'device': ''}, found)
         self.assertEqual({'a': 1000}, self.limits())
 
     def test_weights_and_bounds(self):
@@ -345,3 +347,118 @@ class TestSettings(VolumesTest):
                          self.engine.actions)
         for work in (self.volumes.flush, self.volumes.invalidate):
             self.assertRaises(exceptions.NotFound, work, 'c')
+
+
+class TestLiveMigration(VolumesTest):
+    """A volume that another host writes until set_mode."""
+
+    def setUp(self):
+        super().setUp()
+        self.volumes.attach('a', self.wanted('a'))
+        self.volumes.change('a', 0, {'mode': 'write-around'})
+        self.volumes.attach('a', self.wanted('a', mode='pass-through'))
+
+    def mode(self):
+        return self.engine.volumes()['a'].mode
+
+    def test_no_setting_has_it_cached_before_the_source_let_go(self):
+        self.assertEqual('pass-through', self.mode())
+        self.volumes.change('a', 1, {'mode': 'write-through'})
+        self.volumes.end_epoch()
+        self.assertEqual('pass-through', self.mode())
+        self.volumes.set_mode('a', 'write-around')
+        self.assertEqual('write-through', self.mode())
+
+    def test_it_stays_cached_when_settings_are_changed_afterwards(self):
+        self.volumes.set_mode('a', 'write-through')
+        self.assertEqual('write-around', self.mode())
+        self.volumes.change('a', 1, {'weight': 2, 'mode': None})
+        self.assertEqual('write-through', self.mode())
+        self.volumes.change('a', 2, {'weight': 3})
+        self.assertEqual('write-through', self.mode())
+
+    def test_a_volume_that_was_attached_by_hand(self):
+        origin = self.wanted('b').origin
+        self.engine.attach(engines.Attachment('b', origin, 'pass-through', 0))
+        self.volumes.set_mode('b', 'write-around')
+        self.assertEqual('write-around', self.engine.volumes()['b'].mode)
+
+
+class TestEngineThatDoesLittle(VolumesTest):
+    """Sizes are multiples of 10, and changes of limits empty partitions."""
+
+    def new(self, policy='latency'):
+        self.engine = fakes.FakeEngine(
+            1000, socket='', grain=10, abilities=test_fakes.LITTLE)
+        return super().new(policy)
+
+    def blocks(self):
+        return {name: state.blocks
+                for name, state in self.engine.volumes().items()}
+
+    def test_the_block_device_is_returned(self):
+        found = self.volumes.attach('a', self.wanted('a'))
+        self.assertEqual(('/fake/a', ''), (found['device'], found['socket']))
+
+    def test_what_it_lacks_is_logged_and_shown(self):
+        with self.assertLogs(volumes.LOG, 'WARNING') as logged:
+            found = self.new()
+        self.assertIn('fake', logged.output[0])
+        self.assertIn('no curves', logged.output[0])
+        status = found.status()
+        self.assertEqual(('fake', self.engine.abilities.missing()),
+                         (status['engine'], status['missing']))
+        # The conductor, and so the API, has it as a decision.
+        cache = reports.collect(found).cache
+        self.assertIn('engine fake: requests are not followed',
+                      cache.decisions[0].explain[2])
+
+    def test_sizes_are_multiples(self):
+        self.volumes.attach('a', self.wanted('a', max=333))
+        self.volumes.attach('b', self.wanted('b', weight=2.0, max=15))
+        self.volumes.attach('c', self.wanted('c', max=3))
+        self.assertEqual({'a': 330, 'b': 10, 'c': 10}, self.limits())
+
+    def test_other_volumes_keep_what_is_cached_if_there_is_room(self):
+        self.volumes.attach('a', self.wanted('a', max=300))
+        self.engine.fill('a')
+        self.volumes.attach('b', self.wanted('b', max=300))
+        self.volumes.attach('c', self.wanted('c', max=300))
+        self.volumes.detach('b')
+        self.volumes.end_epoch()
+        self.assertEqual({'a': 300, 'c': 0}, self.blocks())
+        self.assertEqual({'a': 300, 'c': 300}, self.limits())
+
+    def test_other_volumes_make_room(self):
+        self.volumes.attach('a', self.wanted('a'))
+        self.engine.fill('a')
+        with self.assertLogs(volumes.LOG, 'INFO') as logged:
+            self.volumes.attach('b', self.wanted('b'))
+        self.assertIn('make room', logged.output[0])
+        self.assertEqual({'a': 500, 'b': 500}, self.limits())
+        self.volumes.detach('b')
+        self.assertEqual({'a': 500}, self.limits())
+
+    def test_a_setting_that_changes_no_size_empties_nothing(self):
+        self.volumes.attach('a', self.wanted('a'))
+        self.volumes.attach('b', self.wanted('b'))
+        self.volumes.detach('b')
+        self.engine.fill('a')
+        self.volumes.change('a', 0, {'mode': 'pass-through'})
+        self.assertEqual({'a': 500}, self.blocks())
+        self.volumes.change('a', 1, {'limit': 700})
+        self.assertEqual({'a': 700}, self.limits())
+
+    def test_a_mode_that_it_lacks(self):
+        error = self.assertRaises(
+            engines.VolumeRefused, self.volumes.attach, 'a',
+            self.wanted('a', mode='write-around'))
+        self.assertIn('write-around', str(error))
+        self.volumes.attach('a', self.wanted('a'))
+        self.assertRaises(engines.VolumeRefused, self.volumes.change, 'a', 0,
+                          {'mode': 'write-around'})
+
+    def test_sequences_that_it_cannot_keep_out(self):
+        with self.assertLogs(volumes.LOG, 'WARNING') as logged:
+            self.volumes.attach('a', self.wanted('a', sequential=4096))
+        self.assertIn('in sequence', logged.output[0])

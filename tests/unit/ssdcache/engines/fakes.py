@@ -17,7 +17,6 @@ import uuid
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache.engines import base
-from diffcache_openstack.ssdcache import server
 
 
 class FakeEngine(base.Engine):
@@ -29,8 +28,14 @@ class FakeEngine(base.Engine):
     :ivar actions: flushes and invalidations
     """
 
-    def __init__(self, blocks: int = 1000, socket: str = '/fake/nbd') -> None:
+    name = 'fake'
+
+    def __init__(self, blocks: int = 1000, socket: str = '/fake/nbd',
+                 abilities: base.Abilities = base.Abilities(),
+                 grain: int = 1) -> None:
         self.socket = socket
+        self.abilities = abilities
+        self._grain = grain
         self.error: exceptions.DiffCacheError | None = None
         self.failed = False
         self.epochs: dict[str, base.Epoch] = {}
@@ -45,11 +50,15 @@ class FakeEngine(base.Engine):
         if name is not None and name not in self._volumes:
             raise base.VolumeRefused(f'volume {name} is not attached')
 
-    def _check_limit(self, name: str, limit: int) -> None:
-        others = sum(state.limit for other, state in self._volumes.items()
-                     if other != name)
-        if others + limit > self._blocks:
-            raise base.VolumeRefused('limits add up to more')
+    def _fitting(self, name: str, limit: int) -> int:
+        base.check_limit(name, limit, self._blocks, {
+            other: state.limit for other, state in self._volumes.items()})
+        return base.rounded(name, limit, self._grain)
+
+    def fill(self, name: str) -> None:
+        """Set that all blocks of a volume's partition are used."""
+        self._volumes[name] = dataclasses.replace(
+            self._volumes[name], blocks=self._volumes[name].limit)
 
     def serve(self, name: str, **counts: int) -> None:
         """Set what was requested of a volume."""
@@ -60,24 +69,29 @@ class FakeEngine(base.Engine):
         self._check()
         return 0 if self.failed else self._blocks
 
+    def grain(self) -> int:
+        return self._grain
+
     def volumes(self) -> dict[str, base.State]:
         self._check()
         return dict(self._volumes)
 
     def attach(self, attachment: base.Attachment) -> base.State:
         self._check()
-        name, limit = attachment.name, attachment.limit
-        if not name or attachment.mode not in server.MODES:
-            raise base.VolumeRefused('no such name or mode')
+        name = attachment.name
+        if not name:
+            raise base.VolumeRefused('no such name')
+        base.check_mode(self, attachment.mode)
         try:
             origin = attachment.origin, os.path.getsize(attachment.origin)
         except OSError as error:
             raise base.VolumeRefused(str(error)) from error
         if self._origins.get(name, origin) != origin:
             raise base.VolumeRefused('attached with another origin')
-        self._check_limit(name, limit)
+        limit = self._fitting(name, attachment.limit)
         known = self._volumes.get(name) or base.State(
-            uuid.uuid4().hex, attachment.mode, limit, 0)
+            uuid.uuid4().hex, attachment.mode, limit, 0,
+            device='' if self.socket else f'/fake/{name}')
         self._origins[name] = origin
         self._volumes[name] = dataclasses.replace(
             known, mode=attachment.mode, limit=limit)
@@ -90,19 +104,21 @@ class FakeEngine(base.Engine):
 
     def set_limit(self, name: str, limit: int) -> None:
         self._check(name)
-        self._check_limit(name, limit)
+        state = self._volumes[name]
+        blocks = min(state.blocks, limit) if self.abilities.keeps_blocks else 0
         self._volumes[name] = dataclasses.replace(
-            self._volumes[name], limit=limit)
+            state, limit=self._fitting(name, limit), blocks=blocks)
 
     def set_mode(self, name: str, mode: str) -> None:
         self._check(name)
-        if mode not in server.MODES:
-            raise base.VolumeRefused('no such mode')
+        base.check_mode(self, mode)
         self._volumes[name] = dataclasses.replace(
             self._volumes[name], mode=mode)
 
     def resize(self, name: str) -> None:
         self._check(name)
+        if not self.abilities.extends:
+            raise base.VolumeRefused('it cannot grow')
         path, size = self._origins[name]
         if os.path.getsize(path) < size:
             raise base.VolumeRefused('it became smaller')
@@ -119,4 +135,6 @@ class FakeEngine(base.Engine):
 
     def invalidate(self, name: str) -> None:
         self._check(name)
+        if not self.abilities.invalidates:
+            super().invalidate(name)
         self.actions.append(('invalidate', name))

@@ -26,7 +26,8 @@ class BaseTest(test_base.TestCase):
         self.assertIn(what, str(error))
 
     def test_volumes_that_no_sizes_suit(self):
-        self.refused('a: its least size, 3, exceeds its largest, 2',
+        self.refused('a: its least size, 3 blocks, exceeds its largest, 2'
+                     ' blocks',
                      volume('a', 1, min=3, max=2))
         self.refused('a: no multiple of 4 blocks is from 5 to 7',
                      volume('a', 1, min=5, max=7), step=4)

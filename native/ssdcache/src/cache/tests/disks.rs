@@ -14,6 +14,8 @@ struct Content {
     /// Writes since the last flush.
     pending: Vec<(u64, Vec<u8>)>,
     failing: bool,
+    /// The error of all writes.
+    refusing: Option<io::ErrorKind>,
     fuse: Arc<AtomicU64>,
 }
 
@@ -42,6 +44,11 @@ impl MemoryDisk {
     /// Makes all operations fail, or work again.
     pub fn fail(&self, failing: bool) {
         self.0.lock().unwrap().failing = failing;
+    }
+
+    /// Makes all writes fail in this way; reads work.
+    pub fn refuse_writes(&self, kind: io::ErrorKind) {
+        self.0.lock().unwrap().refusing = Some(kind);
     }
 
     /// Changes the blocks that have only bytes of a value.
@@ -90,6 +97,9 @@ impl MemoryDisk {
     fn put(&self, bytes: &[u8], offset: u64, durable: bool) -> io::Result<()> {
         let mut content = self.0.lock().unwrap();
         content.check()?;
+        if let Some(kind) = content.refusing {
+            return Err(kind.into());
+        }
         let range = offset as usize..offset as usize + bytes.len();
         content.now[range.clone()].copy_from_slice(bytes);
         if durable {
@@ -126,6 +136,11 @@ impl Disk for MemoryDisk {
         let at = offset as usize;
         buffer.copy_from_slice(&content.now[at..at + buffer.len()]);
         Ok(())
+    }
+
+    // Half of the blocks are in memory.
+    fn read_now(&self, buffer: &mut [u8], offset: u64) -> bool {
+        offset / 4096 % 2 == 0 && self.read_at(buffer, offset).is_ok()
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

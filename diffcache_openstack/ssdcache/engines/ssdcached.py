@@ -1,0 +1,135 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The cache that ``diffcache ssdcache serve`` runs, by its control socket."""
+
+import collections.abc
+import dataclasses
+import typing
+
+from diffcache_openstack import _native
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.ssdcache import control
+from diffcache_openstack.ssdcache.engines import base
+
+# A detach waits until the volume's storage has what was written.
+TIMEOUT_S = 60.0
+_TRAFFIC = tuple(field.name for field in dataclasses.fields(base.Traffic))
+
+
+class SsdcachedEngine(base.Engine):
+    """See :class:`.base.Engine`.
+
+    :param control_socket: socket for commands
+    :param nbd_socket: socket of the exports
+    """
+
+    name = 'ssdcached'
+
+    def __init__(self, control_socket: str, nbd_socket: str,
+                 timeout: float = TIMEOUT_S) -> None:
+        self.socket = nbd_socket
+        self._control = control_socket
+        self._timeout = timeout
+
+    def capacity(self) -> int:
+        """See :meth:`.base.Engine.capacity`."""
+        device = self._send('status')['device']
+        return 0 if device['state'] == 'failed' else device['blocks']
+
+    def volumes(self) -> collections.abc.Mapping[str, base.State]:
+        """See :meth:`.base.Engine.volumes`."""
+        return _states(self._send('status'))
+
+    def attach(self, attachment: base.Attachment) -> base.State:
+        """See :meth:`.base.Engine.attach`."""
+        name = attachment.name
+        status = self._send(
+            'attach', volume=name, origin=attachment.origin,
+            mode=attachment.mode, limit=attachment.limit,
+            sequential=attachment.sequential)
+        return _states(status)[name]
+
+    def detach(self, name: str) -> None:
+        """See :meth:`.base.Engine.detach`."""
+        try:
+            self._send('detach', volume=name)
+        except base.VolumeRefused:
+            if name in self.volumes():
+                raise
+
+    def set_limit(self, name: str, limit: int) -> None:
+        """See :meth:`.base.Engine.set_limit`."""
+        self._send('set', volume=name, limit=limit)
+
+    def set_mode(self, name: str, mode: str) -> None:
+        """See :meth:`.base.Engine.set_mode`."""
+        self._send('set', volume=name, mode=mode)
+
+    def resize(self, name: str) -> None:
+        """See :meth:`.base.Engine.resize`."""
+        self._send('resize', volume=name)
+
+    def end_epoch(self) -> collections.abc.Mapping[str, base.Epoch]:
+        """See :meth:`.base.Engine.end_epoch`."""
+        found = {}
+        for name in self._send('epoch')['volumes']:
+            try:
+                epoch = control.curve(self._control, name,
+                                      timeout=self._timeout)
+            except control.CommandRefused:
+                continue  # It was detached.
+            if epoch is not None:
+                found[name] = _epoch(epoch)
+        return found
+
+    def flush(self, name: str) -> None:
+        """See :meth:`.base.Engine.flush`."""
+        self._send('flush', volume=name)
+
+    def invalidate(self, name: str) -> None:
+        """See :meth:`.base.Engine.invalidate`."""
+        self._send('invalidate', volume=name)
+
+    def _send(self, command: str, **fields: typing.Any
+              ) -> dict[str, typing.Any]:
+        try:
+            return control.send(self._control, command,
+                                timeout=self._timeout, **fields)
+        except control.CommandRefused as error:
+            raise base.VolumeRefused(str(error)) from error
+
+
+def open_engine(settings: base.Settings) -> SsdcachedEngine:
+    """Return the engine.
+
+    :raises NotConfigured: ``control`` is not set
+    """
+    if not settings.control:
+        raise exceptions.NotConfigured('[ssd_cache] control is not set.')
+    return SsdcachedEngine(settings.control, settings.socket)
+
+
+def _epoch(document: dict[str, typing.Any]) -> base.Epoch:
+    return base.Epoch(
+        document['seconds'], _native.HitCurve(
+            document['references'], document['distinct'],
+            [tuple(step) for step in document['hits']]),
+        document['sampled'], base.Requests(**document['hit']),
+        base.Requests(**document['miss']))
+
+
+def _states(status: dict[str, typing.Any]) -> dict[str, base.State]:
+    return {name: base.State(
+        each['export'], each['mode'], each['limit'], each['blocks'],
+        each['dirty'], each['state'],
+        base.Traffic(**{field: each[field] for field in _TRAFFIC}))
+        for name, each in status['volumes'].items()}

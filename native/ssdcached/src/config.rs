@@ -1,0 +1,468 @@
+//! What to serve: the parameters of the command line.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use diffcache_ssdcache::cache::origin::{self, Named, Origins};
+use diffcache_ssdcache::cache::{Attachment, Cache, CacheError, DirtyMax, Mode, Options};
+use diffcache_ssdcache::device::format::{FormatError, Kept, VolumeRecord};
+use diffcache_ssdcache::device::unsaved::Notes;
+use diffcache_ssdcache::device::{failure, Device, DeviceError, Place};
+use diffcache_ssdcache::partition::eviction::Policy;
+use rustix::fs::{fallocate, FallocateFlags};
+use serde::Deserialize;
+use thiserror::Error;
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const MACHINE_ID: &str = "/etc/machine-id";
+const RANDOM: &str = "/dev/urandom";
+const DIRTY_MAX: DirtyMax = DirtyMax::Percent(50);
+const DIRTY_AGE: Duration = Duration::from_secs(30);
+
+/// Why a cache cannot be served.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// A parameter
+    #[error("{key}: {value}: {reason}")]
+    Parameter {
+        /// Its name.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The device failed while it was served
+    #[error("{device}: it failed while volumes were written without it, so that what it has may be older; start it with --format (see {note})")]
+    Failed {
+        /// The device.
+        device: PathBuf,
+        /// The file that says so.
+        note: PathBuf,
+    },
+    /// Another device may have newer blocks
+    #[error("volume {volume}: another cache device ({device}) may have blocks of it that were not written back; start it with that device, or lose them with --discard-dirty (see {note})")]
+    Elsewhere {
+        /// The volume.
+        volume: String,
+        /// The number of the other device.
+        device: String,
+        /// The file that says so.
+        note: PathBuf,
+    },
+    /// A parameter is missing
+    #[error("{0}: missing")]
+    Missing(&'static str),
+    /// A file
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The device
+    #[error("{path}: {source}")]
+    Device {
+        /// The device.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: DeviceError,
+    },
+    /// The cache
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+}
+
+/// A volume as it is given.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeConfig {
+    /// Its name.
+    pub name: String,
+    /// Name of its origin.
+    pub origin: String,
+    /// Name of its mode.
+    pub mode: String,
+    /// The most blocks that it has.
+    pub limit: u32,
+    /// Requests pass the cache by after this many bytes in sequence; 0: never.
+    pub sequential: u64,
+}
+
+impl VolumeConfig {
+    /// Opens the origin.
+    ///
+    /// # Errors
+    /// It cannot be opened, or the mode is not known.
+    fn attachment(self, origins: &Origins) -> Result<Attachment, ConfigError> {
+        let mode = Mode::named(&self.mode).ok_or_else(|| ConfigError::Parameter {
+            key: "mode".into(),
+            value: self.mode.clone(),
+            reason: "no such mode".into(),
+        })?;
+        let origin = origins.open(&self.origin);
+        let origin = origin.map_err(|source| ConfigError::File {
+            path: PathBuf::from(&self.origin),
+            source,
+        })?;
+        Ok(Attachment {
+            name: self.name,
+            origin_id: origin.id,
+            origin: origin.disk,
+            mode,
+            limit: self.limit,
+            sequential: self.sequential,
+            random: random()?,
+            kept: None,
+        })
+    }
+
+    /// Opens the origin of a volume that stays until it is detached.
+    ///
+    /// # Errors
+    /// As [`attachment`](Self::attachment).
+    pub fn lasting(self, origins: &Origins) -> Result<Attachment, ConfigError> {
+        let name = self.origin.clone();
+        Ok(Attachment {
+            kept: Some(name),
+            ..self.attachment(origins)?
+        })
+    }
+}
+
+/// All parameters.
+#[derive(Default)]
+pub struct Config {
+    device: Option<PathBuf>,
+    capacity: Option<u32>,
+    format: bool,
+    eviction: Option<Policy>,
+    admission: u8,
+    dirty_max: Option<DirtyMax>,
+    dirty_age: Option<Duration>,
+    discard_dirty: bool,
+    /// Where failures of devices are noted.
+    state: Option<PathBuf>,
+    /// Blocks of a volume that are followed for its curve.
+    samples: usize,
+    volumes: Vec<VolumeConfig>,
+    origins: Option<Arc<Origins>>,
+    /// The socket for commands.
+    pub control: Option<PathBuf>,
+    /// The socket of NBD.
+    socket: Option<PathBuf>,
+    /// The descriptor that is written to when the cache is ready.
+    pub ready_fd: Option<i32>,
+}
+
+impl Config {
+    /// Reads parameters, `KEY=VALUE` each.
+    ///
+    /// # Errors
+    /// One is not known, or its value is wrong.
+    pub fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        for word in words {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            config.set(key, value)?;
+        }
+        Ok(config)
+    }
+
+    /// Takes a parameter.
+    ///
+    /// # Errors
+    /// It is not known, or its value is wrong.
+    fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        let refused = |reason: &str| ConfigError::Parameter {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let number = |_| refused("not a whole number of the range");
+        match key {
+            "device" => self.device = Some(value.into()),
+            "capacity" => self.capacity = Some(value.parse().map_err(number)?),
+            "format" => self.format = value == "true",
+            "evict" => {
+                let policy = Policy::named(value).ok_or_else(|| refused("no such policy"))?;
+                self.eviction = Some(policy);
+            }
+            "samples" => self.samples = value.parse().map_err(number)?,
+            "admission" => self.admission = value.parse().map_err(number)?,
+            "dirty_max" => {
+                let bound = match value.strip_suffix('%') {
+                    Some(percent) => percent.parse().map(DirtyMax::Percent),
+                    None => value.parse().map(DirtyMax::Blocks),
+                };
+                self.dirty_max = Some(bound.map_err(number)?);
+            }
+            "dirty_age" => {
+                self.dirty_age = Some(Duration::from_secs(value.parse().map_err(number)?));
+            }
+            "discard_dirty" => self.discard_dirty = value == "true",
+            "state" => self.state = Some(value.into()),
+            "control" => self.control = Some(value.into()),
+            "socket" => self.socket = Some(value.into()),
+            "ready_fd" => self.ready_fd = Some(value.parse().map_err(number)?),
+            "volume" => {
+                let volume = serde_json::from_str(value);
+                self.volumes
+                    .push(volume.map_err(|error| refused(&error.to_string()))?);
+            }
+            _ => return Err(refused("no such parameter")),
+        }
+        Ok(())
+    }
+
+    /// The sockets of this process: of NBD, and for commands.
+    #[must_use]
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        let sockets = [&self.socket, &self.control];
+        sockets.into_iter().flatten().cloned().collect()
+    }
+
+    /// The socket of NBD.
+    ///
+    /// # Errors
+    /// The parameter is missing.
+    pub fn socket(&self) -> Result<&Path, ConfigError> {
+        self.socket.as_deref().ok_or(ConfigError::Missing("socket"))
+    }
+
+    /// Opens the device and the origins.
+    ///
+    /// # Errors
+    /// One of them cannot be opened, or they do not fit.
+    pub fn open(&mut self) -> Result<Cache, ConfigError> {
+        let (device, former) = self.open_device()?;
+        let volumes = std::mem::take(&mut self.volumes);
+        let origins = self.origins()?;
+        let attachments: Result<Vec<_>, _> = volumes
+            .into_iter()
+            .map(|volume| volume.attachment(&origins))
+            .collect();
+        let mut attachments = attachments?;
+        let named: HashSet<String> = attachments.iter().map(|a| a.name.clone()).collect();
+        for record in lasting(&device)? {
+            if !named.contains(&record.0.name) {
+                attachments.push(reattach(record, &origins)?);
+            }
+        }
+        let options = Options {
+            eviction: self.eviction.unwrap_or(Policy::Lru),
+            admission: self.admission.max(1),
+            dirty_max: self.dirty_max.unwrap_or(DIRTY_MAX),
+            dirty_age: self.dirty_age.unwrap_or(DIRTY_AGE),
+            discard_dirty: self.discard_dirty,
+            samples: self.samples,
+        };
+        let note = self.note_of(&device)?;
+        let notes = Notes::new(self.state()?, &device.id());
+        for attachment in &attachments {
+            self.check_unsaved(&notes, attachment, former.as_ref())?;
+        }
+        let cache = Cache::open(device, options, attachments)?.noting_unsaved(notes)?;
+        Ok(cache.noting_failure(Box::new(move |error| failure::note(&note, error))))
+    }
+
+    /// What opens origins, always the same.
+    ///
+    /// # Errors
+    /// The parameter `state` is missing.
+    pub fn origins(&mut self) -> Result<Arc<Origins>, ConfigError> {
+        let directory = self.state()?.to_owned();
+        let origins = self
+            .origins
+            .get_or_insert_with(|| Arc::new(Origins::new(directory)));
+        Ok(origins.clone())
+    }
+
+    fn state(&self) -> Result<&Path, ConfigError> {
+        self.state.as_deref().ok_or(ConfigError::Missing("state"))
+    }
+
+    /// Refuses an origin of which another device may have newer blocks.
+    fn check_unsaved(
+        &self,
+        notes: &Notes,
+        attachment: &Attachment,
+        former: Option<&[u8; 16]>,
+    ) -> Result<(), ConfigError> {
+        if self.discard_dirty {
+            return Ok(());
+        }
+        let note = notes.path(attachment.origin_id);
+        let found = notes.elsewhere(attachment.origin_id, former);
+        match found.map_err(|source| ConfigError::File {
+            path: note.clone(),
+            source,
+        })? {
+            None => Ok(()),
+            Some(device) => Err(ConfigError::Elsewhere {
+                volume: attachment.name.clone(),
+                device,
+                note,
+            }),
+        }
+    }
+
+    /// Returns the file that a failure of the device is noted in.
+    fn note_of(&self, device: &Device) -> Result<PathBuf, ConfigError> {
+        let note = failure::path(self.state()?, &device.id());
+        if note.exists() {
+            return Err(ConfigError::Failed {
+                device: self.device.clone().unwrap_or_default(),
+                note,
+            });
+        }
+        Ok(note)
+    }
+
+    /// Refuses to erase dirty blocks. Returns the number of the cache that is erased, if it is one.
+    fn check_format(
+        &self,
+        path: &Path,
+        file: &File,
+        place: Place,
+    ) -> Result<Option<[u8; 16]>, ConfigError> {
+        if self.discard_dirty {
+            return Ok(None);
+        }
+        let disk = file.try_clone().map_err(|source| ConfigError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        Device::check_clean(Box::new(disk), place).map_err(|source| ConfigError::Device {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Opens the device, or formats it; then with the number of the cache that it was.
+    fn open_device(&self) -> Result<(Device, Option<[u8; 16]>), ConfigError> {
+        let path = self
+            .device
+            .as_deref()
+            .ok_or(ConfigError::Missing("device"))?;
+        let capacity = self.capacity.ok_or(ConfigError::Missing("capacity"))?;
+        let (file, _) = origin::open(path).map_err(|source| ConfigError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        let place = Place {
+            host: number_of(MACHINE_ID)?,
+            boot: number_of(BOOT_ID)?,
+        };
+        let mut former = None;
+        let opened = if self.format {
+            former = self.check_format(path, &file, place)?;
+            reserve(path, &file, Device::bytes(capacity))?;
+            Device::format(Box::new(file), capacity, place, random()?)
+        } else {
+            Device::open(Box::new(file), capacity, place).map_err(|error| match error {
+                // A file that is too short for a superblock.
+                DeviceError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    FormatError::NotOurs.into()
+                }
+                error => error,
+            })
+        };
+        let device = opened.map_err(|source| ConfigError::Device {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok((device, former))
+    }
+}
+
+/// Gives a file the space that the cache needs, so that it is not missing later.
+fn reserve(path: &Path, file: &File, bytes: u64) -> Result<(), ConfigError> {
+    let failed = |source| ConfigError::File {
+        path: path.to_owned(),
+        source,
+    };
+    if file.metadata().map_err(failed)?.is_file() {
+        fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(|e| failed(e.into()))?;
+    }
+    Ok(())
+}
+
+/// The volumes of a device that stay until they are detached. Those of another host are none.
+fn lasting(device: &Device) -> Result<Vec<(VolumeRecord, Kept)>, ConfigError> {
+    if device.is_foreign() {
+        return Ok(Vec::new());
+    }
+    let records = device.records().map_err(CacheError::from)?;
+    let records = records.into_iter().flatten();
+    Ok(records
+        .filter_map(|record| record.kept.clone().map(|kept| (record, kept)))
+        .collect())
+}
+
+/// Attaches a volume that was attached before. Its export is served even if its origin is missing.
+fn reattach(
+    (record, kept): (VolumeRecord, Kept),
+    origins: &Origins,
+) -> Result<Attachment, ConfigError> {
+    let name = &kept.origin;
+    let origin: io::Result<Named> = origins.open(name).or_else(|error| {
+        eprintln!(
+            "diffcache-ssdcached: volume {}: could not open its origin {name}, will retry at each \
+             request: {error}",
+            record.name,
+        );
+        origins.missing(name, record.origin, record.size)
+    });
+    let origin = origin.map_err(|source| ConfigError::File {
+        path: name.into(),
+        source,
+    })?;
+    Ok(Attachment {
+        name: record.name,
+        origin_id: origin.id,
+        origin: origin.disk,
+        mode: Mode::numbered(kept.mode),
+        limit: kept.limit,
+        sequential: kept.sequential,
+        random: random()?,
+        kept: Some(kept.origin),
+    })
+}
+
+fn read(path: &str) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::File {
+        path: path.into(),
+        source,
+    })
+}
+
+/// The number that a file has as 32 hexadecimal digits, perhaps with hyphens.
+fn number_of(path: &str) -> Result<[u8; 16], ConfigError> {
+    let digits: String = read(path)?
+        .chars()
+        .filter(char::is_ascii_hexdigit)
+        .collect();
+    let number = u128::from_str_radix(&digits, 16).map_err(|error| ConfigError::Parameter {
+        key: path.to_owned(),
+        value: digits,
+        reason: error.to_string(),
+    })?;
+    Ok(number.to_be_bytes())
+}
+
+fn random() -> Result<[u8; 24], ConfigError> {
+    use std::io::Read;
+    let mut bytes = [0; 24];
+    let read = File::open(RANDOM).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|source| ConfigError::File {
+        path: RANDOM.into(),
+        source,
+    })?;
+    Ok(bytes)
+}

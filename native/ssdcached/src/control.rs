@@ -1,0 +1,251 @@
+//! Commands over a unix socket: one JSON object in a line, and one in return.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diffcache_ssdcache::cache::origin::Origins;
+use diffcache_ssdcache::cache::{Cache, CacheError, Mode, Volume};
+use serde::Deserialize;
+use serde_json::{json, Value};
+use thiserror::Error;
+
+use crate::config::{ConfigError, VolumeConfig};
+use crate::server::Clients;
+
+/// Bytes of a command.
+const MAX_COMMAND: u64 = 64 << 10;
+/// A client that is slower is not waited for.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Clients of a volume that was detached have this time to leave.
+const LEAVE: Duration = Duration::from_secs(2);
+/// Commands at the same time; others wait.
+const MAX_CLIENTS: usize = 16;
+
+/// Why a command is refused.
+#[derive(Debug, Error)]
+enum Refused {
+    /// The cache
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// The volume
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+/// A command.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+enum Command {
+    /// Returns the state of all.
+    Status {},
+    /// Attaches a volume until it is detached.
+    Attach {
+        volume: String,
+        origin: String,
+        mode: String,
+        limit: u32,
+        #[serde(default)]
+        sequential: u64,
+    },
+    /// Ends an epoch of all volumes.
+    Epoch {},
+    /// Returns what was requested of a volume in the last epoch.
+    Curve { volume: String },
+    /// Gives a volume the size that its origin has now.
+    Resize { volume: String },
+    /// Changes limit or mode of a volume.
+    Set {
+        volume: String,
+        limit: Option<u32>,
+        mode: Option<String>,
+    },
+    /// Writes the dirty blocks of a volume back, and makes what was written to it durable.
+    Flush { volume: String },
+    /// Forgets what is cached of a volume.
+    Invalidate {
+        volume: String,
+        #[serde(default)]
+        discard_dirty: bool,
+    },
+    /// Ends the attachment of a volume.
+    Detach {
+        volume: String,
+        #[serde(default)]
+        discard_dirty: bool,
+    },
+}
+
+/// Opens the socket for the commands of this user.
+///
+/// # Errors
+/// The system refused.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    // What an earlier process left; the device's lock keeps others away.
+    remove_socket(path)?;
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(before);
+    listener
+}
+
+/// Removes a socket, if it is there.
+///
+/// # Errors
+/// The system refused.
+pub fn remove_socket(path: &Path) -> io::Result<()> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// What commands concern.
+pub struct Commands {
+    /// The cache.
+    pub cache: Arc<Cache>,
+    /// What opens origins.
+    pub origins: Arc<Origins>,
+    /// The clients of the exports.
+    pub clients: Arc<Clients>,
+}
+
+/// Serves commands until the process ends.
+pub fn serve(listener: &UnixListener, commands: &Arc<Commands>) {
+    let clients = Arc::new(());
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Out of descriptors, or of memory: others may free some.
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if Arc::strong_count(&clients) > MAX_CLIENTS {
+            answer(
+                &stream,
+                &error("too many commands at the same time; repeat it"),
+            );
+            continue;
+        }
+        let (commands, client) = (commands.clone(), clients.clone());
+        std::thread::spawn(move || {
+            if let Ok(value) = commands.receive(&stream) {
+                answer(&stream, &value);
+            }
+            drop(client);
+        });
+    }
+}
+
+fn answer(mut stream: &UnixStream, value: &Value) {
+    let sent = stream
+        .set_write_timeout(Some(TIMEOUT))
+        .and_then(|()| stream.write_all(format!("{value}\n").as_bytes()));
+    if let Err(error) = sent {
+        eprintln!("diffcache-ssdcached: could not answer a command: {error}");
+    }
+}
+
+fn error(text: &str) -> Value {
+    json!({ "error": text })
+}
+
+impl Commands {
+    fn receive(&self, stream: &UnixStream) -> io::Result<Value> {
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        let mut line = Vec::new();
+        BufReader::new(stream.take(MAX_COMMAND)).read_until(b'\n', &mut line)?;
+        Ok(match serde_json::from_slice(&line) {
+            Ok(command) => {
+                let done = self.run(command);
+                done.unwrap_or_else(|failed| error(&failed.to_string()))
+            }
+            Err(refused) => error(&format!("not a command: {refused}")),
+        })
+    }
+
+    /// Waits until the clients of a volume have left, so that its origin is closed, and disconnects
+    /// those that do not leave.
+    fn wait_for_clients(&self, volume: Arc<Volume>) {
+        let export = volume.export();
+        let used = Arc::downgrade(&volume);
+        drop(volume);
+        let has_left = || {
+            let deadline = Instant::now() + LEAVE;
+            while used.strong_count() > 0 && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            used.strong_count() == 0
+        };
+        if !has_left() {
+            self.clients.disconnect(&export);
+            has_left();
+        }
+    }
+
+    fn run(&self, command: Command) -> Result<Value, Refused> {
+        let (cache, origins) = (&self.cache, &self.origins);
+        match command {
+            Command::Status {} => {}
+            Command::Attach {
+                volume,
+                origin,
+                mode,
+                limit,
+                sequential,
+            } => {
+                let volume = VolumeConfig {
+                    name: volume,
+                    origin,
+                    mode,
+                    limit,
+                    sequential,
+                };
+                cache.attach(volume.lasting(origins)?)?;
+            }
+            Command::Epoch {} => cache.end_epoch(),
+            Command::Curve { volume } => {
+                let epoch = cache.volume(&volume)?.epoch();
+                return Ok(json!({ "curve": epoch.as_deref() }));
+            }
+            Command::Resize { volume } => cache.resize(&*cache.volume(&volume)?)?,
+            Command::Set {
+                volume,
+                limit,
+                mode,
+            } => {
+                let volume = cache.volume(&volume)?;
+                let mode = match mode.as_deref().map(|name| (name, Mode::named(name))) {
+                    Some((name, None)) => return Ok(error(&format!("mode {name} is not known"))),
+                    Some((_, mode)) => mode,
+                    None => None,
+                };
+                if let Some(limit) = limit {
+                    cache.set_limit(&volume, limit)?;
+                }
+                if let Some(mode) = mode {
+                    cache.set_mode(&volume, mode)?;
+                }
+            }
+            Command::Flush { volume } => {
+                let volume = cache.volume(&volume)?;
+                cache.flush_back(&volume)?;
+            }
+            Command::Invalidate {
+                volume,
+                discard_dirty,
+            } => cache.invalidate(&*cache.volume(&volume)?, discard_dirty)?,
+            Command::Detach {
+                volume,
+                discard_dirty,
+            } => {
+                let volume = cache.volume(&volume)?;
+                cache.detach(&volume, discard_dirty)?;
+                self.wait_for_clients(volume);
+            }
+        }
+        Ok(json!({ "status": cache.status() }))
+    }
+}

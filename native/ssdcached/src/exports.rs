@@ -1,0 +1,83 @@
+//! The volumes of a cache as exports of NBD.
+
+use std::io;
+use std::sync::Arc;
+
+use diffcache_ssdcache::cache::{Cache, PendingRead, Volume};
+
+use crate::nbd::{Export, Exports};
+use crate::stop::Gate;
+
+/// The volumes that are attached at the moment, by the names of their exports.
+pub struct Volumes {
+    /// The cache that has them.
+    pub cache: Arc<Cache>,
+    /// Passed by each request.
+    pub gate: Arc<Gate>,
+}
+
+impl Exports for Volumes {
+    type Export = CachedVolume;
+
+    fn find(&self, name: &str) -> Option<Arc<CachedVolume>> {
+        let mut volumes = self.cache.volumes().into_iter();
+        let volume = volumes.find(|volume| volume.export() == name)?;
+        Some(Arc::new(CachedVolume {
+            cache: self.cache.clone(),
+            gate: self.gate.clone(),
+            volume,
+        }))
+    }
+}
+
+/// A volume behind the cache.
+pub struct CachedVolume {
+    cache: Arc<Cache>,
+    gate: Arc<Gate>,
+    volume: Arc<Volume>,
+}
+
+impl CachedVolume {
+    /// The name of its export.
+    pub fn name(&self) -> String {
+        self.volume.export()
+    }
+}
+
+impl Export for CachedVolume {
+    type Read = PendingRead;
+
+    fn size(&self) -> u64 {
+        self.volume.size()
+    }
+
+    fn begin_read(&self, offset: u64, length: usize) -> PendingRead {
+        let _running = self.gate.begin();
+        self.cache.begin_read(&self.volume, offset, length)
+    }
+
+    fn read_now(&self, read: &PendingRead, buffer: &mut [u8]) -> bool {
+        let _running = self.gate.begin();
+        self.cache.read_now(&self.volume, read, buffer)
+    }
+
+    fn read(&self, read: PendingRead, buffer: &mut [u8]) -> io::Result<()> {
+        let _running = self.gate.begin();
+        self.cache.end_read(&self.volume, &read, buffer)
+    }
+
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let _running = self.gate.begin();
+        self.cache.write(&self.volume, data, offset)
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        let _running = self.gate.begin();
+        self.cache.zero(&self.volume, offset, length)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let _running = self.gate.begin();
+        self.cache.flush(&self.volume)
+    }
+}

@@ -1,0 +1,31 @@
+//! `diffcache-ssdcached`: see the library.
+
+use std::process::ExitCode;
+
+use diffcache_ssdcached::config::Config;
+use diffcache_ssdcached::service;
+
+const USAGE: &str = "Usage: diffcache-ssdcached KEY=VALUE...
+
+Serves volumes behind a cache on an SSD over NBD. \"diffcache ssdcache serve\" and
+\"diffcache-ssdcache\" start it, with all parameters.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.is_empty()
+        || arguments
+            .iter()
+            .any(|word| word == "--help" || word == "-h")
+    {
+        println!("{USAGE}");
+        return ExitCode::from(if arguments.is_empty() { 2 } else { 0 });
+    }
+    let config = Config::parse(arguments.iter().map(String::as_str));
+    match config.and_then(service::run) {
+        Ok(never) => match never {},
+        Err(error) => {
+            eprintln!("diffcache-ssdcached: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

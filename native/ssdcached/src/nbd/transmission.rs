@@ -1,0 +1,540 @@
+//! Requests of a client, served by several threads.
+//!
+//! One thread at a time, the reader, takes requests from the socket. Reads that wait for no disk it
+//! answers itself, many with one system call. Before it serves a request that may wait, another
+//! thread becomes the reader, so that slow requests do not keep others from being served.
+//!
+//! Another thread costs more than a write to the page cache. While such requests are quick (see
+//! [`pace`](super::pace)), the thread that is the reader serves them, too. It lends the reader
+//! meanwhile: if one of them is not quick after all, a thread that watches takes the reader over.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::pace::Pace;
+use super::protocol::{errno, number, Command, Request, MAX_DATA, REPLY_BYTES, REQUEST_BYTES};
+use super::Export;
+
+/// Threads of a client: requests that wait at the same time.
+const MAX_THREADS: usize = 64;
+/// A thread that was not needed for this time ends.
+const IDLE: Duration = Duration::from_secs(10);
+/// A thread that watches ends a loan of the reader after once to twice this time.
+const LONGEST: Duration = Duration::from_millis(5);
+/// Bytes that are taken from the socket at once.
+const INPUT: usize = 64 << 10;
+/// Answers that have more bytes together are sent before the next request is looked at.
+const TOGETHER: usize = 64 << 10;
+/// As many answers are sent before the next request is looked at.
+const MOST_TOGETHER: usize = 16;
+/// Bytes of answers that are sent together.
+const OUTPUT: usize = 512 << 10;
+
+/// Serves a client that has chosen an export, until it leaves.
+///
+/// # Errors
+/// The client broke the protocol, or the connection failed.
+pub fn transmit<E: Export>(stream: UnixStream, export: Arc<E>) -> io::Result<()> {
+    let connection = Arc::new(Connection {
+        stream,
+        export,
+        turns: Mutex::new(Turns {
+            reader: Some(Box::new(Reader::new())),
+            loan: None,
+            loans: 0,
+            watch: Watch::None,
+            is_open: true,
+            threads: 1,
+            waiting: 0,
+            pace: Pace::default(),
+        }),
+        changed: Condvar::new(),
+        ended: Condvar::new(),
+        sending: Mutex::new(()),
+        failure: Mutex::new(None),
+    });
+    connection.work();
+    // Others complete what they have begun.
+    let mut turns = lock(&connection.turns);
+    while turns.threads > 0 {
+        let waited = connection.ended.wait(turns);
+        turns = waited.unwrap_or_else(PoisonError::into_inner);
+    }
+    let failure = lock(&connection.failure).take();
+    failure.map_or(Ok(()), Err)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a thread looks for loans that take long.
+#[derive(Clone, Copy, PartialEq)]
+enum Watch {
+    None,
+    /// One was called, and has not come yet.
+    Called,
+    Watched,
+}
+
+/// Which thread takes requests, and how many there are.
+struct Turns {
+    /// None while a thread has it for itself.
+    reader: Option<Box<Reader>>,
+    /// The number of the loan, while the thread that serves a request wants the reader back.
+    loan: Option<u64>,
+    /// How many loans there were.
+    loans: u64,
+    watch: Watch,
+    /// Whether more requests are taken.
+    is_open: bool,
+    threads: usize,
+    /// Those that wait for their turn.
+    waiting: usize,
+    /// How long requests take that may wait.
+    pace: Pace,
+}
+
+impl Turns {
+    /// Takes the reader, if no thread wants it back.
+    fn take_reader(&mut self) -> Option<Box<Reader>> {
+        if self.loan.is_some() {
+            return None;
+        }
+        let reader = self.reader.take()?;
+        if self.watch == Watch::Called {
+            // By the thread that was called, perhaps: the next loan calls again.
+            self.watch = Watch::None;
+        }
+        Some(reader)
+    }
+
+    /// Ends a loan; none if it has ended.
+    fn take_back(&mut self, loan: u64) -> Option<Box<Reader>> {
+        if self.loan != Some(loan) || !self.is_open {
+            return None;
+        }
+        self.loan = None;
+        self.reader.take()
+    }
+}
+
+struct Connection<E> {
+    stream: UnixStream,
+    export: Arc<E>,
+    turns: Mutex<Turns>,
+    /// A thread may become the reader, or none will.
+    changed: Condvar,
+    /// A thread ended.
+    ended: Condvar,
+    /// The thread that sends has it.
+    sending: Mutex<()>,
+    /// Why the connection ended, if the client did not end it.
+    failure: Mutex<Option<io::Error>>,
+}
+
+/// A request that may wait, with what was taken or begun.
+enum Task<R> {
+    Read(R),
+    Write(Vec<u8>),
+    Zero,
+    Flush,
+    Refuse(u32),
+}
+
+impl<E: Export> Connection<E> {
+    /// Serves requests until there are no more, or others suffice.
+    fn work(self: &Arc<Self>) {
+        let mut answer = Vec::new();
+        let mut kept = None;
+        while let Some(mut reader) = kept.take().or_else(|| self.take_turn()) {
+            match self.take(&mut reader) {
+                Ok(Some((request, task))) if !is_paced(&request, &task) => {
+                    self.send_all(&mut reader);
+                    self.pass_turn(reader);
+                    self.perform(&request, task, &mut answer);
+                    self.send(&answer);
+                }
+                Ok(Some((request, task))) => {
+                    let loan = self.begin(reader);
+                    let started = Instant::now();
+                    self.perform(&request, task, &mut answer);
+                    kept = self.end(loan, started.elapsed(), &answer);
+                }
+                Ok(None) => self.close(),
+                Err(error) => self.fail(error),
+            }
+        }
+        lock(&self.turns).threads -= 1;
+        self.ended.notify_all();
+    }
+
+    /// Waits until this thread is the reader; none: it is not needed any more.
+    fn take_turn(&self) -> Option<Box<Reader>> {
+        let mut turns = lock(&self.turns);
+        loop {
+            if !turns.is_open {
+                return None;
+            }
+            if let Some(reader) = turns.take_reader() {
+                return Some(reader);
+            }
+            if turns.watch == Watch::Called {
+                turns = self.watch(turns);
+                continue;
+            }
+            let (woken, has_timed_out) = self.wait(turns, IDLE);
+            turns = woken;
+            let is_called = turns.reader.is_some() || turns.watch == Watch::Called;
+            if has_timed_out && !is_called && turns.waiting > 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Waits while the reader is lent again and again. Ends a loan that takes long.
+    fn watch<'a>(&'a self, mut turns: MutexGuard<'a, Turns>) -> MutexGuard<'a, Turns> {
+        turns.watch = Watch::Watched;
+        loop {
+            let seen = turns.loans;
+            let (woken, has_timed_out) = self.wait(turns, LONGEST);
+            turns = woken;
+            if has_timed_out && turns.loans == seen {
+                turns.loan = None;
+            }
+            let is_free = turns.loan.is_none() && turns.reader.is_some();
+            let is_over = has_timed_out && turns.loans == seen;
+            if is_over || is_free || !turns.is_open {
+                turns.watch = Watch::None;
+                return turns;
+            }
+        }
+    }
+
+    fn wait<'a>(
+        &'a self,
+        mut turns: MutexGuard<'a, Turns>,
+        longest: Duration,
+    ) -> (MutexGuard<'a, Turns>, bool) {
+        turns.waiting += 1;
+        let waited = self.changed.wait_timeout(turns, longest);
+        let (mut woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        woken.waiting -= 1;
+        (woken, timeout.timed_out())
+    }
+
+    /// Lends the reader or, if requests take long, leaves it to another thread. Returns the number
+    /// of the loan.
+    fn begin(self: &Arc<Self>, mut reader: Box<Reader>) -> Option<u64> {
+        let mut turns = lock(&self.turns);
+        if !turns.pace.is_quick() {
+            drop(turns);
+            self.send_all(&mut reader);
+            self.pass_turn(reader);
+            return None;
+        }
+        turns.loans += 1;
+        turns.loan = Some(turns.loans);
+        turns.reader = Some(reader);
+        let loan = turns.loan;
+        if turns.watch == Watch::None {
+            turns.watch = Watch::Called;
+            self.call(turns);
+        }
+        loan
+    }
+
+    /// Answers a request. Returns the reader, if this thread lent it and may have it back; it has
+    /// the answer then.
+    fn end(&self, loan: Option<u64>, spent: Duration, answer: &[u8]) -> Option<Box<Reader>> {
+        let mut turns = lock(&self.turns);
+        turns.pace.count(spent);
+        let reader = loan.and_then(|loan| turns.take_back(loan));
+        drop(turns);
+        let Some(mut reader) = reader else {
+            self.send(answer);
+            return None;
+        };
+        if !reader.add(answer) {
+            self.send_all(&mut reader);
+            self.send(answer);
+        }
+        Some(reader)
+    }
+
+    /// Makes another thread the reader; the only thread stays it, and becomes it again later.
+    fn pass_turn(self: &Arc<Self>, reader: Box<Reader>) {
+        let mut turns = lock(&self.turns);
+        turns.reader = Some(reader);
+        self.call(turns);
+    }
+
+    /// Calls a thread that waits, or a new one.
+    fn call(self: &Arc<Self>, mut turns: MutexGuard<'_, Turns>) {
+        let is_missing = turns.waiting == 0 && turns.threads < MAX_THREADS;
+        turns.threads += usize::from(is_missing);
+        drop(turns);
+        if !is_missing {
+            self.changed.notify_one();
+            return;
+        }
+        let connection = self.clone();
+        let work = move || connection.work();
+        if let Err(error) = std::thread::Builder::new().spawn(work) {
+            eprintln!("diffcache-ssdcached: could not start a thread, requests of a client wait for each other: {error}");
+            lock(&self.turns).threads -= 1;
+        }
+    }
+
+    /// Takes no more requests.
+    fn close(&self) {
+        lock(&self.turns).is_open = false;
+        self.changed.notify_all();
+    }
+
+    /// Notes why the connection cannot be used, and ends it.
+    fn fail(&self, error: io::Error) {
+        lock(&self.failure).get_or_insert(error);
+        // Fails if it has ended already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+        self.close();
+    }
+
+    /// Answers reads that wait for nothing, up to a request that may; none: the client left.
+    /// Answers that were not sent yet are in the reader.
+    fn take(&self, reader: &mut Reader) -> io::Result<Option<(Request, Task<E::Read>)>> {
+        loop {
+            if reader.is_full() {
+                self.send_all(reader);
+            }
+            if !reader.has_request() {
+                self.send_all(reader);
+                if !reader.fill(&self.stream)? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let request = reader.request()?;
+            let length = request.length as usize;
+            let task = match request.command {
+                Command::Disconnect => {
+                    self.send_all(reader);
+                    return Ok(None);
+                }
+                Command::Write if request.length > MAX_DATA => {
+                    return Err(io::Error::new(
+                        ErrorKind::InvalidData,
+                        "the client sent a write that is too long",
+                    ));
+                }
+                Command::Write => {
+                    if !reader.has(length) {
+                        self.send_all(reader);
+                    }
+                    let data = reader.data(&self.stream, length)?;
+                    self.check(&request).map_or(Task::Write(data), Task::Refuse)
+                }
+                Command::Read => match self.check(&request) {
+                    Some(refusal) => Task::Refuse(refusal),
+                    None => {
+                        let read = self.export.begin_read(request.offset, length);
+                        if let Some(into) = reader.room(length) {
+                            if self.export.read_now(&read, into) {
+                                reader.answer(&request);
+                                continue;
+                            }
+                        }
+                        Task::Read(read)
+                    }
+                },
+                Command::Trim | Command::WriteZeroes => {
+                    self.check(&request).map_or(Task::Zero, Task::Refuse)
+                }
+                Command::Flush => Task::Flush,
+                Command::Other => Task::Refuse(errno::EINVAL),
+            };
+            return Ok(Some((request, task)));
+        }
+    }
+
+    /// The error of a request that is not within the export, or too long.
+    fn check(&self, request: &Request) -> Option<u32> {
+        let end = request.offset.checked_add(u64::from(request.length));
+        let is_write = request.command != Command::Read;
+        match end {
+            Some(end) if end <= self.export.size() => {
+                let is_long = request.command == Command::Read && request.length > MAX_DATA;
+                is_long.then_some(errno::EOVERFLOW)
+            }
+            _ if is_write => Some(errno::ENOSPC),
+            _ => Some(errno::EINVAL),
+        }
+    }
+
+    /// Does what a request says; `answer` is what the client gets.
+    fn perform(&self, request: &Request, task: Task<E::Read>, answer: &mut Vec<u8>) {
+        answer.clear();
+        let length = u64::from(request.length);
+        let is_durable = request.is_durable && !matches!(task, Task::Read(_));
+        let result = match task {
+            Task::Read(read) => {
+                answer.resize(REPLY_BYTES + request.length as usize, 0);
+                self.export.read(read, &mut answer[REPLY_BYTES..])
+            }
+            Task::Write(data) => self.export.write(&data, request.offset),
+            Task::Zero => self.export.zero(request.offset, length),
+            Task::Flush => self.export.flush(),
+            Task::Refuse(error) => return answer.extend(request.reply(error)),
+        };
+        let result = result.and_then(|()| match is_durable {
+            true => self.export.flush(),
+            false => Ok(()),
+        });
+        let error = result.map_or_else(|error| number(&error), |()| 0);
+        if error != 0 {
+            // Data follow a read that succeeded.
+            answer.clear();
+        }
+        answer.resize(answer.len().max(REPLY_BYTES), 0);
+        answer[..REPLY_BYTES].copy_from_slice(&request.reply(error));
+    }
+
+    fn send_all(&self, reader: &mut Reader) {
+        if !reader.answers().is_empty() {
+            self.send(reader.answers());
+            reader.clear_answers();
+        }
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        let sending = lock(&self.sending);
+        let sent = (&self.stream).write_all(bytes);
+        drop(sending);
+        if let Err(error) = sent {
+            self.fail(error);
+        }
+    }
+}
+
+/// Whether a request is one of those of which some are quick, without a disk.
+fn is_paced<R>(request: &Request, task: &Task<R>) -> bool {
+    match task {
+        Task::Read(_) => true,
+        Task::Write(_) => !request.is_durable,
+        Task::Zero | Task::Flush | Task::Refuse(_) => false,
+    }
+}
+
+/// What was received and is not used yet, and answers that are not sent yet.
+struct Reader {
+    input: Box<[u8]>,
+    from: usize,
+    to: usize,
+    output: Box<[u8]>,
+    answered: usize,
+    answers: usize,
+    /// Bytes of the answer that is being made.
+    room: usize,
+}
+
+impl Reader {
+    fn new() -> Self {
+        Self {
+            input: vec![0; INPUT].into(),
+            from: 0,
+            to: 0,
+            output: vec![0; OUTPUT].into(),
+            answered: 0,
+            answers: 0,
+            room: 0,
+        }
+    }
+
+    /// Whether so many bytes were received.
+    fn has(&self, bytes: usize) -> bool {
+        self.to - self.from >= bytes
+    }
+
+    fn has_request(&self) -> bool {
+        self.has(REQUEST_BYTES)
+    }
+
+    /// Waits for more bytes. `false`: the client left, and not within a request.
+    fn fill(&mut self, mut stream: &UnixStream) -> io::Result<bool> {
+        self.input.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
+        let count = loop {
+            match stream.read(&mut self.input[self.to..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => break result?,
+            }
+        };
+        self.to += count;
+        match (count, self.to) {
+            (0, 0) => Ok(false),
+            (0, _) => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(true),
+        }
+    }
+
+    /// Takes a request that was received.
+    fn request(&mut self) -> io::Result<Request> {
+        let mut bytes = [0; REQUEST_BYTES];
+        bytes.copy_from_slice(&self.input[self.from..self.from + REQUEST_BYTES]);
+        self.from += REQUEST_BYTES;
+        Request::decode(&bytes)
+    }
+
+    /// Takes the data that follow a request, and waits for those that are missing.
+    fn data(&mut self, mut stream: &UnixStream, length: usize) -> io::Result<Vec<u8>> {
+        let mut data = vec![0; length];
+        let received = length.min(self.to - self.from);
+        data[..received].copy_from_slice(&self.input[self.from..self.from + received]);
+        self.from += received;
+        stream.read_exact(&mut data[received..])?;
+        Ok(data)
+    }
+
+    /// Where the data of the next answer go; none if it has to be sent on its own.
+    fn room(&mut self, length: usize) -> Option<&mut [u8]> {
+        let begin = self.answered + REPLY_BYTES;
+        self.room = length;
+        self.output.get_mut(begin..begin + length)
+    }
+
+    /// Adds the answer whose data are in the room.
+    fn answer(&mut self, request: &Request) {
+        let head = self.answered..self.answered + REPLY_BYTES;
+        self.output[head].copy_from_slice(&request.reply(0));
+        self.answered += REPLY_BYTES + self.room;
+        self.answers += 1;
+    }
+
+    /// Adds an answer. `false`: there is no room for it.
+    fn add(&mut self, answer: &[u8]) -> bool {
+        let end = self.answered + answer.len();
+        let Some(room) = self.output.get_mut(self.answered..end) else {
+            return false;
+        };
+        room.copy_from_slice(answer);
+        self.answered = end;
+        self.answers += 1;
+        true
+    }
+
+    /// Whether the answers should be sent.
+    fn is_full(&self) -> bool {
+        self.answered > TOGETHER || self.answers >= MOST_TOGETHER
+    }
+
+    fn answers(&self) -> &[u8] {
+        &self.output[..self.answered]
+    }
+
+    fn clear_answers(&mut self) {
+        (self.answered, self.answers) = (0, 0);
+    }
+}
