@@ -18,9 +18,14 @@ copy. Each line gives MB/s, the ratio to bare sendfile and the CPU seconds per
 GB of both sides. TLS: the same transfer encrypted, and how fast one core of
 this machine encrypts at all (openssl speed, AES-256-GCM in records of 16 KiB).
 Certificates are made with openssl. Shaping: how far the average of one or
-several connections is from the rate that was set.
+several connections is from the rate that was set. Frames: bytes, seconds and
+CPU of a raw image that crosses a network of 100 Mbit/s, and one without a
+limit, as it is and in frames. WAN: how soon the first bytes of an image that a
+repository has compressed arrive, what part of the link is used, and the
+sender's CPU.
 
 usage: bench/dataplane.py [--size MB] [--directory DIR] [--json FILE]
+                          [--frames IMAGE | --wan IMAGE]
 """
 
 import argparse
@@ -159,10 +164,10 @@ class Speed:
 
 
 def fetch(client: interface.DataPlane, url: str, kind: str, image: str,
-          dest: pathlib.Path, manifest: pathlib.Path | None = None) -> None:
+          dest: pathlib.Path, manifest: pathlib.Path | None = None,
+          link: interface.Link = interface.Link.LAN) -> None:
     """Bring an object from a server."""
-    source = interface.HostSource(interface.Host('server', url),
-                                  interface.Link.LAN)
+    source = interface.HostSource(interface.Host('server', url), link)
     delivery = client.deliver(interface.Order(
         view.Key(kind, image), dest, (source,), manifest, durable=False),
         client.new_handle())
@@ -257,6 +262,20 @@ def make_image(root: pathlib.Path, size: int) -> str:
     with path.open('wb') as file:
         for _ in range(size // BUFFER):
             file.write(generator.randbytes(BUFFER))
+    return hold(root, path)
+
+
+def take_image(root: pathlib.Path, source: pathlib.Path) -> str:
+    """Copy an image to a root; returns its id."""
+    for kind in ('templates', 'manifests'):
+        (root / kind).mkdir(parents=True)
+    path = root / 'image'
+    subprocess.run(['cp', '--sparse=always', source, path], check=True)
+    return hold(root, path)
+
+
+def hold(root: pathlib.Path, path: pathlib.Path) -> str:
+    """Move an image below a root to where it is served; returns its id."""
     manifest = root / 'manifest'
     image = _native.manifest_create(str(path), str(manifest))['content_id']
     path.rename(root / 'templates' / image)
@@ -288,6 +307,109 @@ def read_object(url: str, image: str) -> tuple[int, float]:
         total += count
     connection.close()
     return total, time.monotonic() - begun
+
+
+def measure_frames(directory: pathlib.Path, source: pathlib.Path
+                   ) -> list[dict]:
+    """Compare an image that crosses in frames with its own bytes."""
+    root = directory / 'frames'
+    image = take_image(root, source)
+    dest, manifest = directory / 'output', root / 'manifests' / image
+    rows = []
+    for network, rate in [('100 Mbit/s', 12.5e6), ('no limit', None)]:
+        for form, below in [('as it is', 0.0), ('in frames', 1e12)]:
+            server = Peer(serve_plane, str(root), {'rate': rate})
+            client = in_process.InProcessDataPlane(
+                directory / 'client', 'client', '127.0.0.1:0', KEY,
+                compress_below=below)
+            with contextlib.closing(client):
+                # The first transfer measures the network.
+                fetch(client, server.address, 'templates', image, dest,
+                      manifest)
+                before = client.stats()['received']['templates']
+                near, far = cpu_seconds(), server.cpu_seconds()
+                begun = time.monotonic()
+                fetch(client, server.address, 'templates', image, dest,
+                      manifest)
+                rows.append({
+                    'network': network, 'form': form,
+                    'seconds': time.monotonic() - begun,
+                    'bytes': client.stats()['received']['templates'] - before,
+                    'cpu_s_sender': server.cpu_seconds() - far,
+                    'cpu_s_reader': cpu_seconds() - near})
+            server.stop()
+    print(f'{"network":12}{"form":12}{"MB":>8}{"s":>8}{"CPU s, sender":>15}'
+          f'{"CPU s, reader":>15}')
+    for row in rows:
+        print(f'{row["network"]:12}{row["form"]:12}{row["bytes"] / 1e6:8.1f}'
+              f'{row["seconds"]:8.2f}{row["cpu_s_sender"]:15.2f}'
+              f'{row["cpu_s_reader"]:15.2f}')
+    return rows
+
+
+def received(client: interface.DataPlane) -> int:
+    """Bytes of compressed images that a data plane has received."""
+    return client.stats()['received']['compressed']
+
+
+class FirstByte:
+    """Notes when the first bytes of a compressed image arrive."""
+
+    def __init__(self, client: interface.DataPlane) -> None:
+        self._client = client
+        self._before = received(client)
+        self._begun = time.monotonic()
+        self.seconds: float | None = None
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while received(self._client) == self._before:
+            time.sleep(0.001)
+        self.seconds = time.monotonic() - self._begun
+
+    def wait(self) -> float:
+        """Return the seconds from the start until they arrived."""
+        self._thread.join()
+        assert self.seconds is not None
+        return self.seconds
+
+
+def measure_wan(directory: pathlib.Path, source: pathlib.Path) -> list[dict]:
+    """Bring a compressed image over links of a WAN."""
+    root = directory / 'wan'
+    image = take_image(root, source)
+    (root / 'compressed').mkdir()
+    dest, manifest = directory / 'output', root / 'manifests' / image
+    _native.compressed_create(
+        str(root / 'templates' / image), str(manifest),
+        str(root / 'compressed' / image), 6, None)
+    rows = []
+    print(f'{"link":12}{"MB":>8}{"s":>8}{"first byte, s":>15}'
+          f'{"share of link":>15}{"sender, cores":>15}')
+    for mbits in (20, 20, 20, 100, 100, 100):
+        server = Peer(serve_plane, str(root), {'rate': mbits * 125000.0})
+        client = in_process.InProcessDataPlane(
+            directory / 'client', 'client', '127.0.0.1:0', KEY)
+        with contextlib.closing(client):
+            before = received(client)
+            far, begun = server.cpu_seconds(), time.monotonic()
+            first = FirstByte(client)
+            fetch(client, server.address, 'templates', image, dest, manifest,
+                  interface.Link.WAN)
+            seconds = time.monotonic() - begun
+            sent = received(client) - before
+            row = {'mbits': mbits, 'bytes': sent, 'seconds': seconds,
+                   'first_byte_seconds': first.wait(),
+                   'share': sent * 8 / seconds / 1e6 / mbits,
+                   'sender_cores': (server.cpu_seconds() - far) / seconds}
+        server.stop()
+        dest.unlink()
+        rows.append(row)
+        print(f'{mbits:5} Mbit/s{sent / 1e6:8.1f}{seconds:8.2f}'
+              f'{row["first_byte_seconds"]:15.3f}{row["share"]:15.3f}'
+              f'{row["sender_cores"]:15.3f}')
+    return rows
 
 
 def measure_shaping(directory: pathlib.Path) -> list[dict]:
@@ -327,14 +449,24 @@ def main() -> None:
     parser.add_argument('--size', type=int, default=1024,
                         help='size of the image in MB (default: 1024)')
     parser.add_argument('--directory', help='where to work (default: /tmp)')
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument('--frames', type=pathlib.Path, metavar='IMAGE',
+                      help='measure only a raw image in frames')
+    only.add_argument('--wan', type=pathlib.Path, metavar='IMAGE',
+                      help='measure only a raw image over a WAN')
     parser.add_argument('--json', help='file for the figures')
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as name:
         directory = pathlib.Path(name)
-        results = {
-            'speed': measure_speed(directory, options.size * 1000000
-                                   // BUFFER * BUFFER),
-            'shaping': measure_shaping(directory)}
+        if options.frames:
+            results = {'frames': measure_frames(directory, options.frames)}
+        elif options.wan:
+            results = {'wan': measure_wan(directory, options.wan)}
+        else:
+            results = {
+                'speed': measure_speed(directory, options.size * 1000000
+                                       // BUFFER * BUFFER),
+                'shaping': measure_shaping(directory)}
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(results, indent=2))
 

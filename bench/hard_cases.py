@@ -17,8 +17,12 @@ history. Each case runs twice: as plain Nova does, where each host downloads
 the compressed qcow2 file of each image once and converts it, and with the
 services' own code. What crossed the link is counted where it is sent.
 
-usage: bench/hard_cases.py --state DIR [--wan MBITS] [--only CASE...]
-                           [-f json] BASE NEXT OTHER
+With --parts, each part of the services that saves bytes is switched off in a
+case that needs it instead.
+
+usage: bench/hard_cases.py --state DIR [--wan MBITS]
+                           [--only CASE... | --parts] [-f json]
+                           BASE NEXT OTHER
 
 BASE, NEXT and OTHER are raw images: NEXT a later build of BASE, OTHER one of
 the same distribution with other packages.
@@ -256,6 +260,44 @@ class NoRequestsRig(NoPatchesRig):
         return {**super()._options(), ('repository', 'patches_on_demand'): 0}
 
 
+class UncompressedRig(Rig):
+    """A site without compression of what crosses the WAN."""
+
+    kept = tuple(name for name in Rig.kept if name != 'objects/compressed')
+
+    def _options(self) -> dict:
+        return {**super()._options(), ('repository', 'compression_level'): 0,
+                ('data_plane', 'compress_below'): 0}
+
+
+class NotBorrowingRig(Rig):
+    """A site whose agents do not use files of Nova."""
+
+    def _options(self) -> dict:
+        return {**super()._options(), ('agent', 'borrow'): False,
+                ('agent', 'lend_seconds'): 0}
+
+    def settle(self) -> None:
+        """Small caches hold nothing that others could know of."""
+
+
+class WithoutPatchesRig(NoRequestsRig):
+    """A site that creates no patches at all."""
+
+    def _options(self) -> dict:
+        return {**super()._options(), ('repository', 'max_patch_ratio'): 0.0}
+
+
+class UncoordinatedRig(Rig):
+    """A rig, as no option does it: hosts do not see the claims of others."""
+
+    def _open(self) -> None:
+        super()._open()
+        for agent in self._site.hosts.values():
+            agent.plane.set_site(())
+            agent.plane.set_site = lambda _hosts: None
+
+
 # -- the cases
 
 def cold_image(rig: Rig) -> None:
@@ -377,6 +419,17 @@ RIGS = {
 }
 
 
+# What is switched off: a case that needs it, and the sites with and without.
+PARTS = {
+    'compression': ('cold image', Rig, UncompressedRig),
+    'borrowed files': ('second host, small cache', Rig, NotBorrowingRig),
+    'patches': ('next build, unplanned', Rig, WithoutPatchesRig),
+    'patches on request': ('next build, no patch yet', NoPatchesRig,
+                           NoRequestsRig),
+    'claims (by a rig)': ('4 servers at once', Rig, UncoordinatedRig),
+}
+
+
 class Bench:
     """Prepares images once, and runs cases on fresh sites.
 
@@ -427,6 +480,18 @@ class Bench:
                 'wan_ratio': ours.wan_bytes / plain.wan_bytes,
                 'time_ratio': ours.seconds / plain.seconds}
 
+    def run_part(self, part: str) -> dict:
+        """Run a case with a part of the services, and without it."""
+        name, *kinds = PARTS[part]
+        case, share = CASES[name]
+        capacity = round(self.images['base'].data_size * share)
+        found = {}
+        for label, kind in zip(('with', 'without'), kinds):
+            progress(f'{part}: {label}')
+            found[label] = dataclasses.asdict(
+                self._run(case, kind, capacity))
+        return {'part': part, 'case': name, **found}
+
     def _run(self, case: collections.abc.Callable[[Rig], None],
              kind: type[Rig], capacity: int) -> Measured:
         directory = self._state / 'case'
@@ -476,6 +541,18 @@ def table(rows: list[dict]) -> str:
     return '\n'.join(lines)
 
 
+def table_of_parts(rows: list[dict]) -> str:
+    """Format what each part saves for a terminal."""
+    lines = [f'{"":<46}{"with it":>18}{"without":>18}',
+             f'{"part":<20}{"case":<26}' + f'{"MB":>9}{"s":>9}' * 2]
+    for row in rows:
+        cells = ''.join(
+            f'{row[way]["wan_bytes"] / 1e6:9.1f}{row[way]["seconds"]:9.2f}'
+            for way in ('with', 'without'))
+        lines.append(f'{row["part"]:<20}{row["case"]:<26}{cells}')
+    return '\n'.join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description='Serve images in cases in which a cache helps least, and '
@@ -487,18 +564,26 @@ def main() -> None:
                         'file system that shares extents, if possible.')
     parser.add_argument('--wan', type=float, default=100.0, metavar='MBITS',
                         help='Speed of the link (default: 100).')
-    parser.add_argument('--only', nargs='+', choices=CASES, metavar='CASE',
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument('--only', nargs='+', choices=CASES, metavar='CASE',
                         default=list(CASES), help='Run these cases: '
                         + ', '.join(CASES) + '.')
+    chosen.add_argument('--parts', action='store_true',
+                        help='Show what each part of the services saves.')
     parser.add_argument('-f', dest='format', choices=('table', 'json'),
                         default='table', help='Output format.')
     options = parser.parse_args()
     options.state.mkdir(parents=True, exist_ok=True)
     bench = Bench({name: getattr(options, name) for name in NAMES},
                   options.state.resolve(), options.wan)
-    rows = [bench.run(name) for name in options.only]
+    if options.parts:
+        rows = [bench.run_part(part) for part in PARTS]
+        formatted = table_of_parts(rows)
+    else:
+        rows = [bench.run(name) for name in options.only]
+        formatted = table(rows)
     print(json.dumps(rows, indent=2) if options.format == 'json'
-          else table(rows))
+          else formatted)
 
 
 if __name__ == '__main__':

@@ -143,6 +143,17 @@ or with a unit (``25MB``). At a repository all sites share this bandwidth. 0
 sets no limit.
 '''),
     cfg.Opt(
+        'compress_below',
+        type=units.Size(),
+        default=25_000_000,
+        help='''
+Bytes per second, or with a unit (``25MB``), below which peers are asked to
+compress images that they send to this agent. It is compared with the rate at
+which peers have sent so far (``peer_mbps`` of ``diffcache-manage agent
+status``). The peer compresses while it sends, at level 1 of zstd. Raise it if
+hosts have idle processors and a busy network; 0 never asks for it.
+'''),
+    cfg.Opt(
         'min_rate',
         type=units.Size(),
         default=16384,

@@ -117,7 +117,7 @@ class Builder:
     :param transfers: orders objects from this host's data plane
     :param host: this host's state
     :param flights: single flight of this host
-    :param kept: keeps patches that crossed the WAN
+    :param kept: keeps parts that were fetched
     :param tools: applies patches
     """
 
@@ -133,7 +133,7 @@ class Builder:
         self._single_flight = flights
         self._view = host.site_map.current
         self._tools = tools
-        self._keep_patch = kept.keep_patch
+        self._retention = kept
 
     def build(self, key: views.Key, dest: pathlib.Path,
               throttle: throttles.Throttle, mode: str,
@@ -263,7 +263,9 @@ class Builder:
                 self._keep_if_useful(part, flight.path)
 
     def _keep_if_useful(self, part: routes.Part, path: pathlib.Path) -> None:
-        """Cache a patch that crossed the WAN, if retention allows it."""
+        """Cache a part that was fetched, if retention allows it."""
+        if self._retention.keep_planned(part.key, path):
+            return
         if part.key.kind != views.PATCHES \
                 or not self._transfers.is_repository(part.host):
             return
@@ -272,7 +274,7 @@ class Builder:
         size = view.size_of(views.Key(views.TEMPLATES, patch.target)) \
             if patch else None
         if size is not None:
-            self._keep_patch(part.key, path, size)
+            self._retention.keep_patch(part.key, path, size)
 
     def _stage(self, part: routes.Part, dest: pathlib.Path,
                throttle: throttles.Throttle) -> Built:

@@ -184,7 +184,7 @@ class Contents:
         """
         key = _key_of(template)
         self._builder.manifest(key.id, throttle)
-        if self._retention.keep_given(template, path) == path:
+        if self._retention.keep(template, path) == path:
             self._transfers.lend(key, path)
         self._transfers.offer(key)
 

@@ -28,6 +28,7 @@ import time
 import typing
 
 from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.images import arrivals as arriving
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import job_limits
 from diffcache_openstack.agent.images import single_flight
@@ -36,6 +37,7 @@ from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -152,6 +154,7 @@ class Filler:
     """Fills one host's cache.
 
     :param builder: builds objects
+    :param arrivals: finds bases that are arriving
     :param host: this host's state
     :param flights: single flight of this host
     :param new_handle: creates handles of orders to the data plane
@@ -159,11 +162,12 @@ class Filler:
     :param plan_file: keeps the plan over restarts
     """
 
-    def __init__(self, builder: building.Builder, host: hosts.HostState,
-                 flights: single_flight.SingleFlight,
+    def __init__(self, builder: building.Builder, arrivals: arriving.Arrivals,
+                 host: hosts.HostState, flights: single_flight.SingleFlight,
                  new_handle: typing.Callable[[], interface.Handle],
                  limits: Limits, plan_file: pathlib.Path) -> None:
         self._builder = builder
+        self._arrivals = arrivals
         self._host = host
         self._held = host.held
         self._single_flight = flights
@@ -424,13 +428,26 @@ class Filler:
     def _bring(self, key: views.Key, throttle: throttles.FillThrottle
                ) -> tuple[pathlib.Path, building.Built]:
         path = self._held.path(key)
-        built = self._builder.build(key, path, throttle, building.ON_THE_FLY)
+        with self._awaited(key, throttle) as route:
+            built = self._builder.build(key, path, throttle,
+                                        building.ON_THE_FLY, route)
         if key.kind == views.PATCHES:
             self._builder.target_manifest(key.id, path, throttle)
         self._held.added(key)
         files.discard_part(path)
         LOG.info('Filled %s in %.1f s: %s', key, built.seconds, built.detail)
         return path, built
+
+    def _awaited(self, key: views.Key, throttle: throttles.FillThrottle
+                 ) -> contextlib.AbstractContextManager[routes.Route | None]:
+        """Yield the route to an image by a base that is arriving.
+
+        What a limited fill brings is no such base, and is not announced: a
+        request of another host would be as slow.
+        """
+        if key.kind != views.TEMPLATES or throttle.rate is not None:
+            return contextlib.nullcontext()
+        return self._arrivals.awaited(key.id, throttle)
 
     def _copy(self, key: views.Key, source: pathlib.Path) -> None:
         """Cache a copy of an object that a request fetched."""

@@ -28,6 +28,7 @@ import statistics
 import threading
 import time
 
+from diffcache_openstack.agent.images import pauses
 from diffcache_openstack.agent.images import sources as site_sources
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.state import host as hosts
@@ -42,8 +43,6 @@ LOG = logging.getLogger(__name__)
 
 # What takes less is not worth a question.
 _LEAST_SECONDS = 1.0
-# Seconds without questions after a repository gave no answer.
-_PAUSE = 300.0
 # A patch is late after so many times what it takes by those created before.
 _LATE = 3.0
 # Patches that this is the median of.
@@ -78,7 +77,7 @@ class PatchRequests:
         self._clock = clock
         self._lock = threading.Lock()
         self._counts: collections.Counter[str] = collections.Counter()
-        self._paused_until: dict[str, float] = {}
+        self._paused = pauses.Pauses(clock)
         self._seconds_per_byte: collections.deque[float] = collections.deque(
             maxlen=_TIMED)
 
@@ -92,7 +91,8 @@ class PatchRequests:
 
         Return once it is on the site map, or is not going to be.
         """
-        if not self._site_map.reachable:
+        if not self._site_map.reachable \
+                or self._site_map.is_early(content_id):
             return
         route = self._cheapest(content_id, throttle)
         if route is None or route.seconds < _LEAST_SECONDS:
@@ -101,7 +101,7 @@ class PatchRequests:
         repository = next((part.host for part in route.parts
                            if part.host in view.repositories), None)
         bases = self._bases(view, content_id)
-        if repository is None or not bases or self._is_paused(repository):
+        if repository is None or not bases or repository in self._paused:
             return
         outcome = self._ask(repository, content_id, bases, route.seconds)
         with self._lock:
@@ -124,9 +124,6 @@ class PatchRequests:
         return [each for each in ordered
                 if each != content_id and each not in known
                 and view.content(each) is not None][:agent_api.MOST_BASES]
-
-    def _is_paused(self, repository: str) -> bool:
-        return self._clock() < self._paused_until.get(repository, 0.0)
 
     def _wait_limit(self, content_id: str, seconds: float) -> float:
         """Return for how many seconds to wait for a patch.
@@ -160,12 +157,12 @@ class PatchRequests:
                      content_id, error)
             return BUSY
         except exceptions.DiffCacheError as error:
-            self._paused_until[repository] = self._clock() + _PAUSE
+            self._paused.begin(repository)
             waited = self._clock() - started
             LOG.warning('Repository %s created no patch to %s within %.1f s,'
                         ' fetching the image without it, will not ask the'
                         ' repository for %.0f s: %s', repository, content_id,
-                        waited, _PAUSE, error)
+                        waited, pauses.SECONDS, error)
             return LATE if waited >= wait else FAILED
         self._learn(content_id, found)
         return self._check(repository, content_id, found.id)

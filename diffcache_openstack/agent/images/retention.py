@@ -30,8 +30,7 @@ class Retention:
     """Caches verified content and patches in addition to the plan's objects.
 
     :param host: this host's state
-    :param keep_requested: whether to keep anything that the plan does not
-        want
+    :param keep_requested: whether to keep also what the plan does not want
     """
 
     def __init__(self, host: hosts.HostState, keep_requested: bool) -> None:
@@ -40,26 +39,29 @@ class Retention:
 
     def keep(self, template: views.TemplateRef,
              path: pathlib.Path) -> pathlib.Path:
-        """Cache raw content that was built for a request, if there is room.
+        """Cache raw content that was brought for a client, if there is room.
+
+        The plan's own objects are kept in any case: a fill would fetch them
+        again.
 
         :param path: a verified file of the staging area
         :returns: its path from now on, the given one if it was not kept
         """
-        if not self._keep_requested:
-            return path
-        return self._adopt(template, path)
-
-    def keep_given(self, template: views.TemplateRef,
-                   path: pathlib.Path) -> pathlib.Path:
-        """Cache raw content of another service, if there is room.
-
-        The parameters are those of :meth:`keep`. The plan's own objects are
-        kept in any case: a fill would fetch them again.
-        """
         key = views.Key(views.TEMPLATES, template.content_id)
-        if not (self._keep_requested or self._host.held.wants(key)):
-            return path
-        return self._adopt(template, path)
+        held = self._host.held
+        if (self._keep_requested or held.wants(key)) and self._adopt(
+                key, path, template.data_size, 'the cache has room'):
+            return held.path(key)
+        return path
+
+    def keep_planned(self, key: views.Key, path: pathlib.Path) -> bool:
+        """Cache a base or patch that was fetched, if the plan wants it here.
+
+        :param path: a verified file of the staging area
+        :returns: whether the file was moved to the cache
+        """
+        return self._host.held.wants(key) and self._adopt(
+            key, path, holdings.disk_bytes(path), 'the plan wants it')
 
     def keep_patch(self, key: views.Key, path: pathlib.Path,
                    target_size: int) -> bool:
@@ -72,18 +74,14 @@ class Retention:
         """
         held = self._host.held
         size = holdings.disk_bytes(path)
-        if not self._keep_requested or held.makes_room(target_size) \
-                or size > held.spare() or not held.adopt(key, path, size):
+        return self._keep_requested and not held.makes_room(target_size) \
+            and size <= held.spare() and self._adopt(
+                key, path, size, 'there is no room for its target')
+
+    def _adopt(self, key: views.Key, path: pathlib.Path, size: int,
+               reason: str) -> bool:
+        if not self._host.held.adopt(key, path, size):
             return False
-        LOG.info('Caching %s: there is no room for its target', key)
+        LOG.info('Caching %s: %s', key, reason)
         self._host.object_added()
         return True
-
-    def _adopt(self, template, path):
-        key = views.Key(views.TEMPLATES, template.content_id)
-        held = self._host.held
-        if not held.adopt(key, path, template.data_size):
-            return path
-        LOG.info('Caching %s: the cache has room', key)
-        self._host.object_added()
-        return held.path(key)

@@ -16,6 +16,7 @@ file exists, a patch once its own does, and both are reported until the
 conductor has them.
 """
 
+import collections
 import contextlib
 import dataclasses
 import logging
@@ -40,7 +41,10 @@ from diffcache_openstack.sites import view as views
 LOG = logging.getLogger(__name__)
 
 Pair = pair_choice.Pair
+# Makes a compressed form: of content, with its manifest, to a new file.
+Compress = typing.Callable[[pathlib.Path, pathlib.Path, pathlib.Path], None]
 
+_CONTENT_KINDS = views.TEMPLATES, views.COMPRESSED
 # Images, and patches, of one question to the conductor: some 200 KB.
 _COMPARED = 1000
 
@@ -85,6 +89,9 @@ class Catalogue(typing.Protocol):
 
     def register_template(self, record: ImageRecord) -> None:
         """Register a template; repeating it has no effect."""
+
+    def signed(self, record: ImageRecord) -> objects.Template:
+        """Return an image as hosts believe it."""
 
     def register_patch(self, record: PatchRecord) -> None:
         """Register a patch; repeating it has no effect."""
@@ -148,6 +155,10 @@ class Repository:
         self._sketches = state / 'sketches'
         self._sketches.mkdir(mode=modes.PRIVATE.directory, parents=True,
                              exist_ok=True)
+        # Named after content that is served and that may have no image yet.
+        self._unregistered = state / 'unregistered'
+        self._unregistered.mkdir(mode=modes.PRIVATE.directory, exist_ok=True)
+        self._serving: collections.Counter[str] = collections.Counter()
         # Earlier releases remembered here what the conductor remembers now.
         shutil.rmtree(state / 'declined', ignore_errors=True)
         self._estimates = pair_choice.Estimates(self._sketch_of,
@@ -201,31 +212,121 @@ class Repository:
         :raises Conflict: the id belongs to other content already
         :raises NoSpace: the filesystem is full; nothing was kept
         """
-        manifest = self._held.staging(uuid.uuid4().hex)
+        with self.serving(content, about) as record:
+            return self.register_served(record, recipe)
+
+    @contextlib.contextmanager
+    def serving(self, content: pathlib.Path, about: dict[str, typing.Any],
+                compress: Compress | None = None
+                ) -> typing.Iterator[ImageRecord]:
+        """Let hosts read raw content before its image is registered.
+
+        After the block, content that no registered image has is deleted.
+
+        :param content: a file of the staging area, which is moved
+        :param about: as for :meth:`admit`
+        :param compress: makes the compressed form; None for no form
+        :returns: the image's record, without a recipe
+        :raises Conflict: the id belongs to other content already
+        :raises NoSpace: the filesystem is full; nothing was kept
+        """
+        manifest, form = (self._held.staging(uuid.uuid4().hex)
+                          for _ in range(2))
         try:
             signed = self._tools.sign(content, manifest)
-            made: dict[str, typing.Any] = {} if recipe is None else {
-                'form_id': self._tools.hash_file(recipe),
-                'form_size': recipe.stat().st_size}
             record = ImageRecord(
                 content_id=signed['content_id'], size=signed['size'],
-                data_size=signed['data_size'], **about, **made)
-            with self._changing:
-                self._check_conflict(record)
-                self._keep(views.Key(views.MANIFESTS, record.content_id),
-                           manifest)
-                self._keep(views.Key(views.TEMPLATES, record.content_id),
-                           content)
-                if recipe is not None:
-                    self._keep(views.Key(views.RECIPES, made['form_id']),
-                               recipe)
-                self._store(record)
+                data_size=signed['data_size'], **about)
+            if compress is not None and views.Key(
+                    views.COMPRESSED, record.content_id) not in self._held:
+                compress(content, manifest, form)
+            self._begin_serving(record, {
+                views.MANIFESTS: manifest, views.COMPRESSED: form,
+                views.TEMPLATES: content})
         finally:
-            manifest.unlink(missing_ok=True)
+            for path in (manifest, form):
+                files.discard(path)
+        try:
+            yield record
+        finally:
+            self._end_serving(record.content_id)
+
+    def _begin_serving(self, record: ImageRecord,
+                       made: dict[str, pathlib.Path]) -> None:
+        content_id = record.content_id
+        with self._changing:
+            self._check_conflict(record)
+            # A crash from here on leaves content without an image.
+            files.write_json(self._unregistered / content_id, {})
+            self._serving[content_id] += 1
+            try:
+                for kind, path in made.items():
+                    if path.exists():
+                        self._keep(views.Key(kind, content_id), path)
+            except BaseException:
+                self._forget_serving(content_id)
+                raise
+
+    def _end_serving(self, content_id: str) -> None:
+        with self._changing:
+            self._forget_serving(content_id)
+
+    def _forget_serving(self, content_id: str) -> None:
+        """Count one less that serves content, and delete it if need be."""
+        self._serving[content_id] -= 1
+        if self._serving[content_id] <= 0:
+            del self._serving[content_id]
+            self._drop_unregistered(content_id)
+
+    def _drop_unregistered(self, content_id: str) -> None:
+        images = self._images.of(content_id)
+        if not images:
+            for kind in (*_CONTENT_KINDS, views.MANIFESTS):
+                self._held.drop(views.Key(kind, content_id),
+                                'its image was not added')
+        elif not self._is_active(content_id):
+            self._apply_status(images[0])
+        (self._unregistered / content_id).unlink(missing_ok=True)
+
+    def _drop_orphans(self) -> None:
+        """Delete content that a crash left behind before it was registered."""
+        with self._changing:
+            for path in self._unregistered.iterdir():
+                if path.name.startswith('.'):
+                    path.unlink()
+                elif path.name not in self._serving:
+                    self._drop_unregistered(path.name)
+
+    def register_served(self, record: ImageRecord,
+                        recipe: pathlib.Path | None = None) -> ImageRecord:
+        """Register an image whose content is being served.
+
+        :param record: what :meth:`serving` returned
+        :param recipe: what makes the image's file of the content; moved
+        :raises Conflict: the id belongs to other content already
+        :raises ObjectMissing: another image with this content was withdrawn
+        """
+        if recipe is not None:
+            record = dataclasses.replace(
+                record, form_id=self._tools.hash_file(recipe),
+                form_size=recipe.stat().st_size)
+        with self._changing:
+            self._check_conflict(record)
+            if not self._all_held(record.content_id):
+                raise exceptions.ObjectMissing(
+                    f'The content of image {record.id} was withdrawn while'
+                    f' the image was being added; it will be added again.')
+            for key in self._recipe_keys(record):
+                self._keep(key, typing.cast(pathlib.Path, recipe))
+            self._store(record)
         LOG.info('Registered image %s (%s) with content %s', record.id,
                  record.name, record.content_id)
         self._announce_image(record)
         return record
+
+    def as_template(self, record: ImageRecord) -> objects.Template:
+        """Return a registered image as hosts believe it."""
+        return self._catalogue.signed(self._with_compressed_size(record))
 
     def find(self, template_id: str) -> ImageRecord | None:
         """Return the record of an image, if it is registered here."""
@@ -362,7 +463,8 @@ class Repository:
     # -- patches
 
     def start(self) -> None:
-        """Start the thread that creates patches."""
+        """Delete what a crash left, and start the thread of patches."""
+        self._drop_orphans()
         self._thread = threading.Thread(target=self._run, daemon=True,
                                         name='patches')
         self._thread.start()
@@ -711,8 +813,7 @@ class Repository:
 
 def _content_keys(record: ImageRecord) -> list[views.Key]:
     """Return the objects that carry an image's raw content."""
-    return [views.Key(kind, record.content_id)
-            for kind in (views.TEMPLATES, views.COMPRESSED)]
+    return [views.Key(kind, record.content_id) for kind in _CONTENT_KINDS]
 
 
 def _failure(error: Exception) -> pair_choice.Verdict:

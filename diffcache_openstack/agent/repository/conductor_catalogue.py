@@ -48,7 +48,7 @@ class ConductorCatalogue:
             patches: list[catalogue.PatchRecord]
     ) -> tuple[list[catalogue.ImageRecord], list[catalogue.PatchRecord]]:
         """Return the images and patches that the conductor lacks so."""
-        prints = {image.id: fingerprints.of_template(self._template(image))
+        prints = {image.id: fingerprints.of_template(self.signed(image))
                   for image in images}
         try:
             found, pairs = self._conductor.find_unregistered(
@@ -64,14 +64,14 @@ class ConductorCatalogue:
 
     def register_template(self, record: catalogue.ImageRecord) -> None:
         """Register an image, or its new state."""
-        self._conductor.register_template(self._context,
-                                          self._template(record))
+        self._conductor.register_template(self._context, self.signed(record))
 
     def register_patch(self, record: catalogue.PatchRecord) -> None:
         """Register a patch."""
         self._conductor.register_patch(self._context, _patch(record))
 
-    def _template(self, record):
+    def signed(self, record: catalogue.ImageRecord) -> objects.Template:
+        """Return an image with its signed record."""
         template = objects.Template(**dataclasses.asdict(record))
         if self._key is not None:
             template.record = image_records.sign(self._key, template)

@@ -27,6 +27,7 @@ import time
 import typing
 import uuid
 
+from diffcache_openstack.agent.repository import arriving_images
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import ingest_queue
@@ -34,6 +35,7 @@ from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack import objects
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -44,6 +46,9 @@ BARE = 'bare'
 # What an image service says of images that will be, are, or were.
 _GONE = ('deleted', 'pending_delete')
 _SERVED = {views.ACTIVE: views.ACTIVE, views.DEACTIVATED: views.DEACTIVATED}
+# Level of zstd of images that hosts wait for, and which part of the time of
+# the default level it takes.
+_QUICK_LEVEL, _QUICK_PART = 3, 1 / 3
 _CHANGEABLE = ('name', 'owner', 'visibility', 'status', 'family',
                'members')
 
@@ -116,16 +121,22 @@ class Ingest:
     :param tools: the native core
     :param limits: what unpacking an image may cost
     :param workers: how many images are added at a time
+    :param level: of compression of what crosses the WAN; 0 for none
+    :ivar arriving: the images that are being added
     """
 
     def __init__(self, source: Source, repository: catalogue.Repository,
                  held: holdings.Holdings, tools: image_tools.ImageTools,
-                 limits: image_limits.ImageLimits, workers: int = 1) -> None:
+                 limits: image_limits.ImageLimits, workers: int = 1,
+                 level: int = 0) -> None:
         self._source = source
         self._repository = repository
         self._held = held
         self._tools = tools
         self._limits = limits
+        self._level = level
+        self.arriving = arriving_images.ArrivingImages(
+            self._hurry, self._registered)
         self._queue = ingest_queue.IngestQueue(workers)
         self._queue.add(ingest_queue.LISTING)
         self._threads = [
@@ -155,7 +166,8 @@ class Ingest:
 
     def report(self) -> dict[str, typing.Any]:
         """Return what is being added, waits, or was refused, and why."""
-        return {'queue': self._queue.report(), 'refused': dict(self.refused)}
+        return {'queue': self._queue.report(), 'refused': dict(self.refused),
+                'arriving': self.arriving.report()}
 
     def reconcile(self) -> None:
         """Schedule every image of the service and of the repository.
@@ -219,25 +231,88 @@ class Ingest:
                 f' {known.os_hash_value[:16]}...; remove the template with'
                 f' "diffcache-manage template remove {image.id}".')
 
+    def _registered(self, image_id: str) -> objects.Template | None:
+        """Return an image that was added, and is served."""
+        known = self._repository.find(image_id)
+        if known is None or known.status != views.ACTIVE:
+            return None
+        return self._repository.as_template(known)
+
+    def _hurry(self, image_id: str) -> bool:
+        """Have an image added soon; return whether that is possible.
+
+        :raises RetryableError: the image service does not answer
+        """
+        image = self._source.image(image_id)
+        if image is None or image.status != views.ACTIVE \
+                or self._repository.find(image_id) is not None:
+            return False
+        try:
+            _checked(image)
+        except exceptions.InvalidInput:
+            return False
+        return self._queue.hurry(image_id, image.size or 0)
+
     def _take(self, image: Image) -> None:
         vouched = _checked(image)
+        started = time.monotonic()
+        self.arriving.begin(image.id)
+        try:
+            size = self._add(image, vouched)
+        finally:
+            self.arriving.end(image.id)
+        LOG.info('Added image %s (%s), %d bytes, in %.1f s', image.id,
+                 image.name, size, time.monotonic() - started)
+
+    def _add(self, image: Image, vouched: _Hash) -> int:
+        """Add an image; returns the bytes of its file.
+
+        Hosts can read its content before the recipe is made, which takes
+        longer than all the rest.
+        """
         with contextlib.ExitStack() as stack:
             path, content, recipe = (self._staged(stack) for _ in range(3))
-            started = time.monotonic()
             size = self._download(image, vouched, path)
-            if image.disk_format == RAW:
-                content, made = path, None
-            else:
-                made = self._unpack(image, path, content, recipe)
-            self._repository.admit(content, {
+            about = {
                 'id': image.id, 'name': image.name, 'file_size': size,
                 'disk_format': image.disk_format, 'owner': image.owner,
                 'os_hash_algo': image.os_hash_algo,
                 'os_hash_value': image.os_hash_value,
                 'visibility': image.visibility, 'status': image.status,
-                'family': image.family, 'members': image.members}, made)
-            LOG.info('Added image %s (%s), %d bytes, in %.1f s',
-                     image.id, image.name, size, time.monotonic() - started)
+                'family': image.family, 'members': image.members}
+            deadline = self._limits.deadline(image.id)
+            if image.disk_format == RAW:
+                content = path
+            else:
+                started = time.monotonic()
+                self._unpack(image, path, content, deadline)
+                self.arriving.note_unpacked(
+                    size, time.monotonic() - started)
+            form = _Form(self._tools, self._level,
+                         lambda: self.arriving.is_awaited(image.id))
+            with self._repository.serving(
+                    content, about,
+                    form.compress if self._level else None) as record:
+                self.arriving.publish(self._repository.as_template(record),
+                                      form.spare)
+                self._register(record, path, recipe, deadline)
+        return size
+
+    def _register(self, record: catalogue.ImageRecord, path: pathlib.Path,
+                  recipe: pathlib.Path, deadline: image_limits.Deadline
+                  ) -> None:
+        """Register an image whose content is served."""
+        try:
+            if record.disk_format == RAW:
+                self._repository.register_served(record)
+                return
+            key = views.Key(views.TEMPLATES, record.content_id)
+            with self._held.lease(key) as content:
+                self._make_recipe(content, path, recipe, deadline)
+            self._repository.register_served(record, recipe)
+        except BaseException:
+            self.arriving.withdraw(record.id)
+            raise
 
     def _staged(self, stack) -> pathlib.Path:
         path = self._held.staging(uuid.uuid4().hex)
@@ -268,19 +343,23 @@ class Ingest:
         return size
 
     def _unpack(self, image: Image, path: pathlib.Path,
-                content: pathlib.Path, recipe: pathlib.Path) -> pathlib.Path:
+                content: pathlib.Path, deadline: image_limits.Deadline
+                ) -> None:
         if not self._tools.is_qcow2(path):
             raise exceptions.InvalidInput(
                 f'Image {image.id} has the disk format qcow2 in Glance, and is'
                 f' not qcow2; it is not added. Upload it with its own disk'
                 f' format.')
         self._limits.check(image.id, path, self._tools)
-        deadline = self._limits.deadline(image.id)
         with files.space_errors(content):
             self._tools.to_raw(path, content, deadline)
+
+    def _make_recipe(self, content: pathlib.Path, path: pathlib.Path,
+                     recipe: pathlib.Path, deadline: image_limits.Deadline
+                     ) -> None:
+        with files.space_errors(recipe):
             self._tools.make_recipe(content, path, recipe, deadline)
         self._tools.check_recipe(content, recipe, deadline)
-        return recipe
 
     def _run(self) -> None:
         while (entry := self._queue.take()) is not None:
@@ -324,6 +403,44 @@ class Ingest:
                  else 'the image service')
         LOG.warning('Waiting for %s, next attempt in %.0f s: %s', about, wait,
                     error)
+
+
+class _Awaited(Exception):
+    """A host waits for the image that is being compressed."""
+
+
+class _Form:
+    """Compresses an image, less but sooner if a host waits for it.
+
+    :param level: of zstd
+    :param is_awaited: whether a host waits
+    :ivar spare: seconds that it would have taken less for a host
+    """
+
+    def __init__(self, tools: image_tools.ImageTools, level: int,
+                 is_awaited: typing.Callable[[], bool]) -> None:
+        self._tools = tools
+        self._level = level
+        self._is_awaited = is_awaited
+        self.spare = 0.0
+
+    def compress(self, content: pathlib.Path, manifest: pathlib.Path,
+                 form: pathlib.Path) -> None:
+        """Make the compressed form of content."""
+        if self._level > _QUICK_LEVEL and not self._is_awaited():
+            started = time.monotonic()
+            with contextlib.suppress(_Awaited):
+                self._tools.compress(content, manifest, form, self._level,
+                                     self._go_on)
+                self.spare = (1 - _QUICK_PART) * (time.monotonic() - started)
+                return
+        self._tools.compress(content, manifest, form,
+                             min(self._level, _QUICK_LEVEL))
+
+    def _go_on(self, done: int, total: int) -> None:
+        # Near the end, to begin anew would take longer.
+        if done < (1 - _QUICK_PART) * total and self._is_awaited():
+            raise _Awaited
 
 
 def _checked(image: Image) -> _Hash:

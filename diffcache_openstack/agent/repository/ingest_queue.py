@@ -78,6 +78,21 @@ class IngestQueue:
             self._due[image_id] = (Entry(image_id, size), 0.0)
             self._wake.notify_all()
 
+    def hurry(self, image_id: str, size: int) -> bool:
+        """Add an image unless it is here already.
+
+        :returns: False if it failed before, and is tried again later
+        """
+        with self._wake:
+            if image_id in self._active:
+                return True
+            if image_id in self._delays:
+                return False
+            if image_id not in self._due:
+                self._due[image_id] = (Entry(image_id, size), 0.0)
+                self._wake.notify_all()
+            return True
+
     def take(self) -> Entry | None:
         """Wait for the next entry; None once the queue is closed."""
         with self._wake:

@@ -33,10 +33,12 @@ evicted.
 import collections
 import contextlib
 import dataclasses
+import fcntl
 import logging
 import os
 import pathlib
 import re
+import shutil
 import threading
 import time
 import typing
@@ -471,11 +473,33 @@ class Holdings:
                 if match is None:
                     continue
                 key = views.Key(kind, match['id'])
-                if key not in self._wanted and key not in self._reserved:
+                if key not in self._wanted and key not in self._reserved \
+                        and not _is_written(path):
                     self._remove_stray(path)
 
     @staticmethod
     def _remove_stray(path: pathlib.Path) -> None:
         LOG.info('Removing the leftover %s', path)
         with contextlib.suppress(FileNotFoundError):
-            path.unlink()
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _is_written(part: pathlib.Path) -> bool:
+    """Return whether a transfer has a part now: it locks what it writes.
+
+    Manifests and recipes have no room set aside that would tell.
+    """
+    try:
+        descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -12,9 +12,11 @@
 """The site map this agent works from, kept over restarts."""
 
 import collections.abc
+import dataclasses
 import logging
 import pathlib
 import threading
+import time
 
 from diffcache_openstack.agent.state import map_file
 from diffcache_openstack.common import context as contexts
@@ -23,9 +25,13 @@ from diffcache_openstack.common.signing import image_records
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.sites import map_state
+from diffcache_openstack.sites import site_map as maps
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
+
+# For so long an image is used that the conductor does not know.
+_EARLY_SECONDS = 600.0
 
 
 class SiteMap:
@@ -51,7 +57,9 @@ class SiteMap:
         self._lock = threading.Lock()
         self._fetching = threading.Lock()
         self._listeners: list[collections.abc.Callable[[], object]] = []
-        self._view = views.SiteView()
+        self._view = self._known = views.SiteView()
+        # Images that the conductor does not know yet, until a time.
+        self._early: dict[str, tuple[views.TemplateRef, float]] = {}
         self.reachable = False
         # None before the first map, and after a change that went wrong: the
         # view stays in use.
@@ -65,7 +73,7 @@ class SiteMap:
             LOG.warning('Ignoring the stored site map %s until the conductor'
                         ' sends one: %s', self._file.path, error)
         if self._state is not None:
-            self._view = self._state.view()
+            self._show(self._state.view())
             LOG.info('Using the stored site map, generation %d',
                      self._view.generation)
 
@@ -90,7 +98,7 @@ class SiteMap:
         with self._lock:
             self._file.replace(site_map)
             self._state = map_state.MapState(site_map, self._is_trusted)
-            self._view = self._state.view()
+            self._show(self._state.view())
 
     def _apply(self, change: objects.MapChange) -> bool:
         """Apply a difference to the map.
@@ -106,20 +114,57 @@ class SiteMap:
                             ' the whole map', change.generation)
                 return False
             self._file.append(change, state)
-            self._state, self._view = state, state.view()
+            self._state = state
+            self._show(state.view())
             return True
 
     def review(self) -> None:
         """Leave out images whose record is not to be trusted any more."""
         with self._lock:
+            # Their records would have to be verified again, too.
+            self._early.clear()
+            self._show(self._known)
             if self._state is None:
                 self._load()
             else:
                 self._state = map_state.MapState(self._state.to_map(),
                                                  self._is_trusted)
-                self._view = self._state.view()
+                self._show(self._state.view())
         for listener in self._listeners:
             listener()
+
+    def add_early(self, template: objects.Template) -> bool:
+        """Add an image that the conductor will know soon.
+
+        It is part of the map until the conductor's map has it; of one that
+        comes after some minutes it is not.
+
+        :returns: False if no repository vouches for it
+        """
+        if template.status != views.ACTIVE or not self._is_trusted(template):
+            return False
+        ref = maps.to_template(template)
+        with self._lock:
+            self._early[ref.id] = ref, time.monotonic() + _EARLY_SECONDS
+            self._show(self._known)
+        return True
+
+    def is_early(self, content_id: str) -> bool:
+        """Return whether the conductor may not know content yet."""
+        return any(ref.content_id == content_id
+                   for ref, _until in list(self._early.values()))
+
+    def _show(self, known: views.SiteView) -> None:
+        """Use a view of the conductor's map, and the images not yet in it."""
+        now = time.monotonic()
+        self._early = {
+            image_id: (ref, until)
+            for image_id, (ref, until) in self._early.items()
+            if not known.has(image_id) and now < until}
+        self._known = known
+        early = tuple(ref for ref, _until in self._early.values())
+        self._view = known if not early else dataclasses.replace(
+            known, templates=(*known.templates, *early))
 
     def subscribe(self, listener: collections.abc.Callable[[], object]
                   ) -> None:

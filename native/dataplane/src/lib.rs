@@ -5,6 +5,7 @@
 //!
 //! * [`server`](serving::server) answers HTTP/1.1 with [`request`](serving::request)'s strict parser, [`auth`](transport::auth)'s signatures, [`objects`](serving::objects)' files and [`shaper`]'s link speed;
 //! * [`tls`](transport::tls) tells hosts of the deployment from others and encrypts, in [`session`](transport::session)s, what goes over a [`wire`](transport::wire);
+//! * [`frames`](transport::frames) are what a template's bytes cross in where a site's own network is slow;
 //! * [`admission`](serving::admission) keeps connections that prove nothing from taking the places of others;
 //! * [`flight`] lets peers read an object while it is still arriving, and [`claims`](serving::claims) lets one host of a site at a time fetch it from afar;
 //! * [`delivery`](fetching::delivery) gets an object from the first of several ranked sources, under a claim that its [`claimant`](fetching::claimant) applies for if it crosses the WAN, and

@@ -31,6 +31,7 @@ use crate::serving::partial::Partial;
 use crate::serving::server::{Limits, Server, Service};
 use crate::shaper::Shaper;
 use crate::transport::auth::{fresh_nonce, Keys, OldSignatures, Verifier};
+use crate::transport::frames::Slots;
 use crate::transport::tls::{self, Tls};
 
 /// How often files whose lending is over are closed.
@@ -67,6 +68,8 @@ pub struct Config {
     pub timeout: Duration,
     /// How slowly a peer may send.
     pub floors: Floors,
+    /// Bytes per second of peers below which what they send is compressed; 0 compresses nothing.
+    pub compress_below: f64,
     /// How long a host that lied is left alone.
     pub distrust_time: Duration,
     /// The server's bounds.
@@ -91,6 +94,8 @@ pub struct Job<'a> {
     pub max_size: Option<u64>,
     /// Whether it crosses the WAN.
     pub over_wan: bool,
+    /// Whether the peer may send a template in frames.
+    pub frames: bool,
     /// Counts the bytes that come, also if the transfer fails.
     pub received: Option<&'a AtomicU64>,
 }
@@ -127,6 +132,7 @@ pub struct DataPlane {
     origins: Origins,
     /// Which hosts are left alone.
     pub(crate) standing: Arc<Standing>,
+    compress_below: f64,
     /// The rate at which peers send to this host.
     pub(crate) peer_rate: Mutex<MeasuredRate>,
     /// Which repositories answer.
@@ -139,6 +145,10 @@ impl DataPlane {
     pub fn open(config: Config) -> Result<DataPlane, TransferError> {
         if config.timeout.is_zero() {
             let reason = "a timeout is more than 0 seconds".to_owned();
+            return Err(TransferError::Invalid(reason));
+        }
+        if config.compress_below.is_nan() || config.compress_below < 0.0 {
+            let reason = "compress_below is a rate, or 0".to_owned();
             return Err(TransferError::Invalid(reason));
         }
         let tls = config.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
@@ -169,6 +179,7 @@ impl DataPlane {
             counters: counters.clone(),
             gate: Arc::new(Gate::default()),
             limits: config.limits,
+            coders: Slots::new(std::thread::available_parallelism().map_or(1, |n| n.get())),
         });
         let started = Server::start(service.clone(), listener);
         let server = started.map_err(|source| listen_error(&config.listen, source))?;
@@ -199,6 +210,7 @@ impl DataPlane {
             lent: Mutex::default(),
             origins: Origins::default(),
             standing,
+            compress_below: config.compress_below,
             peer_rate: Mutex::default(),
             repositories,
             housekeeper: Mutex::new(Some(housekeeper)),
@@ -266,6 +278,12 @@ impl DataPlane {
     /// The measured bytes per second at which peers send to this host; `None` if too few came.
     pub fn peer_rate(&self) -> Option<f64> {
         lock(&self.peer_rate).bytes_per_second()
+    }
+
+    /// Whether peers send so slowly, as measured, that compressing is faster.
+    pub(crate) fn is_lan_slow(&self) -> bool {
+        self.peer_rate()
+            .is_some_and(|rate| rate < self.compress_below)
     }
 
     /// The hosts that are left alone now.
@@ -397,6 +415,7 @@ impl DataPlane {
             stop: &stop,
             shaper: &Shaper::new(rate),
             over_wan: job.over_wan,
+            frames: job.frames,
             max_size: job.max_size,
             origins: &self.origins,
             liars: &liars,

@@ -8,24 +8,10 @@ use std::path::Path;
 
 use common::{job, remote, until, Image, Site};
 use diffcache_core::compressed::{self, Index};
-use diffcache_core::manifest::LEAF_LEN;
 use diffcache_core::task::Task;
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{DataPlane, Job};
-
-/// Leaves of text that compress, some noise, and zeroes.
-fn image() -> Vec<u8> {
-    let mut image = common::image(100, |leaf| leaf % 3 == 0);
-    for (number, leaf) in image.chunks_mut(LEAF_LEN).enumerate() {
-        if number % 3 == 1 {
-            let line = format!("option_{number} = default\n");
-            let text = line.repeat(leaf.len() / line.len() + 1);
-            leaf.copy_from_slice(&text.as_bytes()[..leaf.len()]);
-        }
-    }
-    image
-}
 
 struct Scene {
     site: Site,
@@ -39,7 +25,7 @@ impl Scene {
     fn new() -> Scene {
         let site = Site::new();
         let (repository, host) = (site.plane("repository"), site.plane("host"));
-        let image = image();
+        let image = common::compressible(100);
         let held = site.hold("repository", &image);
         Scene {
             site,

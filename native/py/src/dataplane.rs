@@ -255,6 +255,7 @@ impl DataPlane {
                 wan: take(&given, "wan_min_rate")?.unwrap_or(Floors::default().wan),
                 span: seconds("slow_time", 10.0)?,
             },
+            compress_below: take(&given, "compress_below")?.unwrap_or(0.0),
             distrust_time: seconds("distrust_time", 300.0)?,
             limits: Limits {
                 room: take_room(&given)?,

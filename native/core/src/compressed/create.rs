@@ -3,9 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use zstd_safe::{CCtx, CParameter};
-
-use super::{data_groups, data_leaves, CompressedError, GROUP_LEAVES, GROUP_LEN};
+use super::{data_groups, data_leaves, CompressedError, Encoder, GROUP_LEAVES, GROUP_LEN};
 use super::{HEADER_LEN, MAGIC, VERSION};
 use crate::leaf::LEAF_SIZE;
 use crate::manifest::Manifest;
@@ -93,26 +91,20 @@ fn compress(
     for_each_piece_with(
         task,
         groups.len() as u64,
-        || (context(level), Vec::with_capacity(GROUP_LEN)),
-        |(context, raw), piece| {
+        || (None, Vec::with_capacity(GROUP_LEN)),
+        |(encoder, raw), piece| {
             read_group(source, manifest, groups[piece as usize], raw)?;
-            let context = context
-                .as_mut()
-                .map_err(|code| CompressedError::from_zstd(*code))?;
-            let frame = compress_group(context, raw)?;
+            let encoder = match encoder {
+                Some(encoder) => encoder,
+                None => encoder.insert(Encoder::new(level)?),
+            };
+            let mut bytes = Vec::new();
+            let stored = !encoder.encode(raw, &mut bytes)?;
+            bytes.shrink_to_fit();
             meter.add(raw.len() as u64);
-            Ok(frame)
+            Ok(Compressed { bytes, stored })
         },
     )
-}
-
-fn context(level: i32) -> Result<CCtx<'static>, usize> {
-    let mut context = CCtx::create();
-    context.set_parameter(CParameter::CompressionLevel(level))?;
-    // Leaves have hashes of their own, and the reader knows a frame's length.
-    context.set_parameter(CParameter::ChecksumFlag(false))?;
-    context.set_parameter(CParameter::ContentSizeFlag(false))?;
-    Ok(context)
 }
 
 fn read_group(
@@ -131,19 +123,6 @@ fn read_group(
         }
     }
     Ok(())
-}
-
-fn compress_group(context: &mut CCtx<'_>, raw: &[u8]) -> Result<Compressed, CompressedError> {
-    let mut bytes = Vec::with_capacity(zstd_safe::compress_bound(raw.len()));
-    context
-        .compress2(&mut bytes, raw)
-        .map_err(CompressedError::from_zstd)?;
-    let stored = bytes.len() >= raw.len();
-    if stored {
-        bytes = raw.to_vec();
-    }
-    bytes.shrink_to_fit();
-    Ok(Compressed { bytes, stored })
 }
 
 fn header(manifest: &Manifest, lengths: &[u8]) -> Vec<u8> {

@@ -1,7 +1,5 @@
 //! Where the frames of a compressed form are.
 
-use zstd_safe::DCtx;
-
 use super::{data_groups, raw_len, CompressedError, GROUP_LEAVES, HEADER_LEN, MAGIC, VERSION};
 use crate::manifest::Manifest;
 
@@ -92,50 +90,6 @@ impl Index {
     /// Returns all frames.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
-    }
-}
-
-/// Decompresses frames; what it takes beside their bytes does not depend on them.
-pub struct Decoder(DCtx<'static>);
-
-impl Decoder {
-    /// Creates a decoder.
-    pub fn new() -> Decoder {
-        Decoder(DCtx::create())
-    }
-
-    /// Decompresses the bytes of a frame to the data leaves of its group, one after the other, in `output`.
-    ///
-    /// # Errors
-    /// `Format` if they are not a frame of `frame.raw` bytes. Whether the leaves are right is for the manifest to say.
-    pub fn decode(
-        &mut self,
-        frame: &Frame,
-        bytes: &[u8],
-        output: &mut Vec<u8>,
-    ) -> Result<(), CompressedError> {
-        let wrong = |what: String| {
-            CompressedError::Format(format!("the frame of group {}: {what}", frame.group))
-        };
-        output.resize(frame.raw, 0);
-        if frame.length == frame.raw {
-            output.copy_from_slice(bytes);
-            return Ok(());
-        }
-        let length = self
-            .0
-            .decompress(&mut output[..], bytes)
-            .map_err(|code| wrong(zstd_safe::get_error_name(code).to_owned()))?;
-        match length == frame.raw {
-            true => Ok(()),
-            false => Err(wrong(format!("{length} bytes instead of {}", frame.raw))),
-        }
-    }
-}
-
-impl Default for Decoder {
-    fn default() -> Decoder {
-        Decoder::new()
     }
 }
 

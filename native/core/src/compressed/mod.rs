@@ -22,6 +22,7 @@
 
 mod create;
 mod error;
+mod frame;
 mod index;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,8 @@ use crate::manifest::Manifest;
 
 pub use create::{create, Summary};
 pub use error::CompressedError;
-pub use index::{Decoder, Frame, Index};
+pub use frame::{Decoder, Encoder};
+pub use index::{Frame, Index};
 pub use verify::{open, verify};
 
 /// Leaves of a group: 1 MiB. Smaller frames cost ratio, larger ones cost bytes where few leaves of a group are missing.

@@ -347,6 +347,11 @@ impl<P: ReadAt> PatchFile<P> {
         Ok(dict)
     }
 
+    /// Returns the frames that a read of the blocks `first..end` takes, in the order of the file.
+    pub fn frames_within(&self, first: u32, end: u32) -> Vec<Frame> {
+        self.coded.frames_within(&self.runs, first, end)
+    }
+
     /// Returns how many bytes of base and of patch a read of the blocks `first..end` takes, without any cache.
     pub fn read_cost(&self, first: u32, end: u32) -> (u64, u64) {
         self.coded.read_cost(&self.runs, first, end)

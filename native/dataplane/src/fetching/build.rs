@@ -202,7 +202,10 @@ impl DataPlane {
                 let source = HttpSource::open(self.client.clone(), remote.clone(), stop.clone())?;
                 source.check_size(*max_size)?;
                 let source = source.with_shaper(shaper.clone());
-                Ok(Source::Remote(Box::new(source)))
+                Ok(Source::Remote(Box::new(match self.is_lan_slow() {
+                    true => source.with_frames(),
+                    false => source,
+                })))
             }
         }
     }

@@ -435,6 +435,7 @@ impl Claimant {
             body,
             hold: 0,
             only_present: false,
+            takes_frames: false,
         };
         let stop = Stop::new(Cancel::default(), self.service.gate.clone());
         Ok(self.client.exchange(remote, &ask, &stop)?.1)

@@ -16,6 +16,7 @@ use crate::gate::lock;
 use crate::ids::{Kind, ObjectKey};
 use crate::serving::server::{self, ErrorBody};
 use crate::transport::auth::{self, Destination, Keys, OldSignatures, Signed};
+use crate::transport::frames;
 use crate::transport::tls::Tls;
 
 const LONGEST_ERROR: u64 = 64 << 10;
@@ -180,6 +181,8 @@ pub struct Ask<'a> {
     pub hold: u64,
     /// Whether only what the peer has now is asked for.
     pub only_present: bool,
+    /// Whether the peer may answer in frames.
+    pub takes_frames: bool,
 }
 
 /// A question that every peer answers.
@@ -190,6 +193,7 @@ const HEALTH: Ask<'static> = Ask {
     body: b"",
     hold: 0,
     only_present: false,
+    takes_frames: false,
 };
 
 impl Client {
@@ -393,6 +397,9 @@ impl Client {
         if ask.only_present {
             message.push_str("X-DiffCache-Fetch: no\r\n");
         }
+        if ask.takes_frames {
+            message.push_str(&format!("X-DiffCache-Accept: {}\r\n", frames::CODING));
+        }
         if !range.is_empty() {
             message.push_str(&format!("Range: {range}\r\n"));
         }
@@ -472,6 +479,20 @@ impl Client {
         remote: &Remote,
         stop: &Stop,
     ) -> Result<Head, Fault> {
+        let head = self.receive_any(connection, remote, stop)?;
+        match head.framed {
+            true => Err(Fault::Broken("frames were not asked for".to_owned())),
+            false => Ok(head),
+        }
+    }
+
+    /// Likewise; the body may be in frames.
+    fn receive_any(
+        &self,
+        connection: &mut Connection,
+        remote: &Remote,
+        stop: &Stop,
+    ) -> Result<Head, Fault> {
         let head = self.read_head(connection, remote, stop)?;
         if (200..300).contains(&head.status) {
             return Ok(head);
@@ -523,18 +544,19 @@ impl Client {
         stop: &Stop,
     ) -> Result<Head, Fault> {
         let head = self.receive(connection, remote, stop)?;
-        match head.range {
-            Some((start, end, _)) if (start, end) == range && head.length == end - start => {
-                Ok(head)
-            }
-            // A range is cut where the object ends.
-            Some((_, end, size)) if end == size && end < range.1 => {
-                Err(remote.corrupt("its copy there has another size").into())
-            }
-            _ => Err(remote
-                .unavailable("it answered another range than was asked for".to_owned())
-                .into()),
-        }
+        check_range(head, remote, range)
+    }
+
+    /// Likewise, if frames were offered to the peer; the response may be in frames.
+    pub fn receive_range_or_frames(
+        &self,
+        connection: &mut Connection,
+        remote: &Remote,
+        range: (u64, u64),
+        stop: &Stop,
+    ) -> Result<Head, Fault> {
+        let head = self.receive_any(connection, remote, stop)?;
+        check_range(head, remote, range)
     }
 
     /// Counts body bytes that came.
@@ -576,6 +598,24 @@ impl Client {
             self.keep(&remote.peer, connection);
         }
         outcome.map_err(|fault| remote.error(fault))
+    }
+}
+
+/// Checks that a response is about exactly the bytes that were asked for.
+fn check_range(head: Head, remote: &Remote, range: (u64, u64)) -> Result<Head, Fault> {
+    match head.range {
+        Some((start, end, _))
+            if (start, end) == range && (head.framed || head.length == end - start) =>
+        {
+            Ok(head)
+        }
+        // A range is cut where the object ends.
+        Some((_, end, size)) if end == size && end < range.1 => {
+            Err(remote.corrupt("its copy there has another size").into())
+        }
+        _ => Err(remote
+            .unavailable("it answered another range than was asked for".to_owned())
+            .into()),
     }
 }
 

@@ -11,7 +11,7 @@ use diffcache_core::compressed::{data_leaves, Decoder, Index, GROUP_LEAVES, GROU
 use crate::error::TransferError;
 use crate::fetching::client::{Connection, Fault, Remote};
 use crate::fetching::fetch::{Transfer, DEPTH};
-use crate::fetching::leaves::{Leaves, StoreError};
+use crate::fetching::leaves::Leaves;
 use crate::ids::{Kind, ObjectKey};
 
 /// Most bytes of one request, unless a single frame has more.
@@ -86,7 +86,9 @@ impl Form<'_> {
         let range = (0, Index::length(manifest));
         let mut bytes = Vec::new();
         let total = self.ask_and_receive(connection, range)?;
-        self.read_exactly(connection, range.1 as usize, &mut bytes, received)?;
+        bytes.resize(range.1 as usize, 0);
+        self.transfer
+            .read_exactly(connection, &mut bytes, received)?;
         Index::parse(&bytes, total, manifest).map_err(|error| self.corrupt(&error.to_string()))
     }
 
@@ -117,7 +119,8 @@ impl Form<'_> {
                 .client
                 .receive_range(connection, transfer.remote, range, transfer.stop)?;
             for frame in &index.frames()[run] {
-                self.read_exactly(connection, frame.length, &mut buffers.bytes, received)?;
+                buffers.bytes.resize(frame.length, 0);
+                transfer.read_exactly(connection, &mut buffers.bytes, received)?;
                 buffers
                     .decoder
                     .decode(frame, &buffers.bytes, &mut buffers.raw)
@@ -162,26 +165,6 @@ impl Form<'_> {
         Ok(head.range.map_or(head.length, |(_, _, size)| size))
     }
 
-    fn read_exactly(
-        &self,
-        connection: &mut Connection,
-        length: usize,
-        bytes: &mut Vec<u8>,
-        received: &mut u64,
-    ) -> Result<(), Fault> {
-        bytes.resize(length, 0);
-        let mut filled = 0;
-        while filled < length {
-            let count = self.transfer.read(connection, &mut bytes[filled..])?;
-            *received += count as u64;
-            filled += count;
-        }
-        match self.transfer.stop.is_set() {
-            true => Err(Fault::Stopped),
-            false => Ok(()),
-        }
-    }
-
     /// Verifies and writes the leaves of a group; those that are side by side in one go.
     fn store(&self, group: u64, raw: &[u8]) -> Result<(), Fault> {
         let (mut rest, mut run, mut next) = (raw, 0..0, None);
@@ -200,13 +183,7 @@ impl Form<'_> {
     /// Writes `length` bytes from leaf `first` on; returns those after them.
     fn store_run<'b>(&self, first: u64, raw: &'b [u8], length: usize) -> Result<&'b [u8], Fault> {
         let (run, rest) = raw.split_at(length);
-        self.leaves
-            .store(first, run)
-            .map_err(|error| match error {
-                StoreError::Transfer(error) => Fault::Final(error),
-                wrong => self.corrupt(&wrong.to_string()),
-            })
-            .map(|()| rest)
+        self.transfer.store(self.leaves, first, run).map(|()| rest)
     }
 
     fn corrupt(&self, reason: &str) -> Fault {

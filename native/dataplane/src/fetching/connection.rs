@@ -10,6 +10,7 @@ use crate::fetching::minimum_rate::{MinimumRate, TooSlow};
 use crate::gate::{Cancel, Gate};
 use crate::ids::ObjectKey;
 use crate::transport::auth;
+use crate::transport::frames;
 use crate::transport::session::SessionError;
 use crate::transport::tls;
 use crate::transport::wire::Wire;
@@ -132,6 +133,8 @@ pub struct Head {
     pub boot: Option<String>,
     /// Whether the object is still arriving there.
     pub arriving: bool,
+    /// Whether the body is in frames, one for each chunk; `length` is 0 then.
+    pub framed: bool,
 }
 
 /// A connection to a peer and the bytes read ahead on it.
@@ -365,8 +368,9 @@ pub fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usi
         range: None,
         boot: None,
         arriving: false,
+        framed: false,
     };
-    let mut length_given = false;
+    let (mut length_given, mut chunked) = (false, false);
     for header in response.headers.iter() {
         let text = std::str::from_utf8(header.value).map_err(|_| broken("a header is not text"))?;
         match header.name.to_ascii_lowercase().as_str() {
@@ -379,13 +383,19 @@ pub fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usi
             }
             "x-diffcache-boot" if auth::is_boot(text) => head.boot = Some(text.to_owned()),
             "x-diffcache-state" => head.arriving = text == "arriving",
+            "transfer-encoding" if text == "chunked" => chunked = true,
             "transfer-encoding" => return Err(broken("a transfer coding was not asked for")),
+            "x-diffcache-coding" if text == frames::CODING => head.framed = true,
+            "x-diffcache-coding" => return Err(broken("a coding was not asked for")),
             "connection" => *reusable &= !text.eq_ignore_ascii_case("close"),
             _ => {}
         }
     }
-    if !length_given {
-        return Err(broken("no Content-Length"));
+    if chunked != head.framed {
+        return Err(broken("it is in chunks or in frames, and not in both"));
+    }
+    if length_given == chunked {
+        return Err(broken("not one of Content-Length and chunks"));
     }
     Ok(Some((head, length)))
 }

@@ -615,6 +615,7 @@ impl Run<'_> {
             interrupt: interrupt.clone(),
             max_size: self.order.max_size,
             over_wan,
+            frames: !over_wan && self.plane.is_lan_slow(),
             received: Some(match over_wan {
                 true => &self.wan_bytes,
                 false => &self.lan_bytes,

@@ -10,7 +10,8 @@ use diffcache_core::manifest::{Manifest, LEAF_LEN, LEAF_SIZE};
 
 use crate::complaints::Complaints;
 use crate::error::TransferError;
-use crate::fetching::client::{Ask, Client, Connection, Fault, Remote, Stop};
+use crate::fetching::client::{Ask, Client, Connection, Fault, Head, Remote, Stop};
+use crate::fetching::frames::FrameReader;
 use crate::fetching::leaves::{Leaves, StoreError};
 use crate::fetching::minimum_rate::MinimumRate;
 use crate::fetching::origins::{Origins, Segments};
@@ -21,6 +22,7 @@ use crate::gate::lock;
 use crate::ids::{hex, Kind, ObjectKey};
 use crate::progress::Meter;
 use crate::shaper::{Place, Shaper};
+use crate::transport::frames;
 
 /// Requests under way on one connection, so that the link is not idle for a round trip between two extents.
 pub(super) const DEPTH: usize = 4;
@@ -47,6 +49,8 @@ pub struct Transfer<'a> {
     pub shaper: &'a Shaper,
     /// Whether it crosses the WAN, and may be slow.
     pub over_wan: bool,
+    /// Whether the peer may send a template in frames.
+    pub frames: bool,
     /// The most bytes that a patch, a manifest or a form can have; `None` if that is not known.
     pub max_size: Option<u64>,
     /// Which bytes of parts came from whom.
@@ -193,6 +197,7 @@ impl Transfer<'_> {
             body: b"",
             hold: 0,
             only_present: false,
+            takes_frames: self.frames && self.remote.key.kind == Kind::Templates,
         };
         self.client.send(connection, self.remote, &ask)
     }
@@ -217,6 +222,25 @@ impl Transfer<'_> {
         Ok(count)
     }
 
+    /// Fills `target` from a body.
+    pub(super) fn read_exactly(
+        &self,
+        connection: &mut Connection,
+        target: &mut [u8],
+        received: &mut u64,
+    ) -> Result<(), Fault> {
+        let mut filled = 0;
+        while filled < target.len() {
+            let count = self.read(connection, &mut target[filled..])?;
+            *received += count as u64;
+            filled += count;
+        }
+        match self.stop.is_set() {
+            true => Err(Fault::Stopped),
+            false => Ok(()),
+        }
+    }
+
     fn stream_leaves(
         &self,
         connection: &mut Connection,
@@ -226,6 +250,7 @@ impl Transfer<'_> {
         let mut asked = VecDeque::new();
         let mut from = 0;
         let mut buffer = vec![0; BATCH];
+        let mut reader = FrameReader::new(self.remote);
         loop {
             while asked.len() < DEPTH {
                 let Some((first, end)) = leaves.next_missing(from, MOST_LEAVES) else {
@@ -239,9 +264,7 @@ impl Transfer<'_> {
                 return Ok(());
             };
             let (start, end) = leaves.byte_range(first, end);
-            let head =
-                self.client
-                    .receive_range(connection, self.remote, (start, end), self.stop)?;
+            let head = self.receive_leaves(connection, (start, end))?;
             if head
                 .range
                 .is_none_or(|range| range.2 != leaves.manifest.size())
@@ -251,8 +274,61 @@ impl Transfer<'_> {
                     .corrupt("its copy there has another size")
                     .into());
             }
-            self.stream_extent(connection, leaves, (start, end), &mut buffer, received)?;
+            match head.framed {
+                true => {
+                    self.stream_frames(connection, leaves, (start, end), &mut reader, received)?
+                }
+                false => {
+                    self.stream_extent(connection, leaves, (start, end), &mut buffer, received)?
+                }
+            }
         }
+    }
+
+    fn receive_leaves(
+        &self,
+        connection: &mut Connection,
+        range: (u64, u64),
+    ) -> Result<Head, Fault> {
+        let (client, remote, stop) = (self.client, self.remote, self.stop);
+        match self.frames {
+            true => client.receive_range_or_frames(connection, remote, range, stop),
+            false => client.receive_range(connection, remote, range, stop),
+        }
+    }
+
+    fn stream_frames(
+        &self,
+        connection: &mut Connection,
+        leaves: &Leaves<'_>,
+        (start, end): (u64, u64),
+        reader: &mut FrameReader<'_>,
+        received: &mut u64,
+    ) -> Result<(), Fault> {
+        let mut read = |target: &mut [u8]| {
+            let count = self.read(connection, target)?;
+            *received += count as u64;
+            Ok(count)
+        };
+        let mut position = start;
+        while position < end {
+            let next = frames::frame_end(position, end);
+            let raw = reader.next(position, next, &mut read)?;
+            self.store(leaves, position / LEAF_SIZE, raw)?;
+            position = next;
+        }
+        reader.finish(&mut read)
+    }
+
+    /// Verifies and writes leaves from number `first` on.
+    pub(super) fn store(&self, leaves: &Leaves<'_>, first: u64, bytes: &[u8]) -> Result<(), Fault> {
+        leaves
+            .store(first, bytes)
+            .map_err(|error| match error {
+                StoreError::Transfer(error) => error,
+                wrong => self.remote.corrupt(&wrong.to_string()),
+            })
+            .map_err(Fault::Final)
     }
 
     fn stream_extent(
@@ -277,12 +353,7 @@ impl Transfer<'_> {
             if whole == 0 {
                 continue;
             }
-            leaves
-                .store(position / LEAF_SIZE, &buffer[..whole])
-                .map_err(|error| match error {
-                    StoreError::Transfer(error) => error,
-                    wrong => self.remote.corrupt(&wrong.to_string()),
-                })?;
+            self.store(leaves, position / LEAF_SIZE, &buffer[..whole])?;
             if self.stop.is_set() {
                 return Err(Fault::Stopped);
             }

@@ -8,6 +8,7 @@ pub mod compressed;
 pub mod connection;
 pub mod delivery;
 pub mod fetch;
+mod frames;
 pub mod leaves;
 pub mod measured_rate;
 pub mod minimum_rate;

@@ -9,11 +9,13 @@ use diffcache_core::source::{ReadAt, SourceError};
 use crate::error::TransferError;
 use crate::fetching::client::{Ask, Client, Connection, Fault, Remote, Stop};
 use crate::fetching::fetch::check_size;
+use crate::fetching::frames::FrameReader;
 use crate::fetching::minimum_rate::MinimumRate;
 use crate::fetching::window::Window;
 use crate::gate::lock;
 use crate::ids::Kind;
 use crate::shaper::{Place, Shaper};
+use crate::transport::frames;
 
 /// What is remembered of a patch.
 const WINDOW_BYTES: u64 = 16 << 20;
@@ -28,6 +30,7 @@ pub struct HttpSource {
     stop: Stop,
     shaper: Arc<Shaper>,
     window: Option<Window>,
+    frames: bool,
     received: AtomicU64,
     /// That of all its ranges together.
     pace: Mutex<MinimumRate>,
@@ -49,6 +52,7 @@ impl HttpSource {
             body: b"",
             hold: HOLD_SECONDS,
             only_present: false,
+            takes_frames: false,
         };
         let (head, _) = client.exchange(&remote, &ask, &stop)?;
         let window = (remote.key.kind == Kind::Patches).then(|| Window::new(WINDOW_BYTES));
@@ -60,6 +64,7 @@ impl HttpSource {
             stop,
             shaper: Arc::new(Shaper::new(None)),
             window,
+            frames: false,
             received: AtomicU64::new(0),
             pace,
             failure: Mutex::new(None),
@@ -74,6 +79,12 @@ impl HttpSource {
     /// Reads no faster than `shaper` allows, together with its other users.
     pub fn with_shaper(mut self, shaper: Arc<Shaper>) -> HttpSource {
         self.shaper = shaper;
+        self
+    }
+
+    /// Lets the peer send a template in frames.
+    pub fn with_frames(mut self) -> HttpSource {
+        self.frames = self.remote.key.kind == Kind::Templates;
         self
     }
 
@@ -123,27 +134,58 @@ impl HttpSource {
             body: b"",
             hold: HOLD_SECONDS,
             only_present: false,
+            takes_frames: self.frames,
         };
         connection.expect(MinimumRate::new(self.client.floors(), false));
         self.client.send(connection, &self.remote, &ask)?;
         let begun = Instant::now();
-        let head = self
-            .client
-            .receive_range(connection, &self.remote, range, &self.stop)?;
+        let (client, remote, stop) = (&self.client, &self.remote, &self.stop);
+        let head = match self.frames {
+            true => client.receive_range_or_frames(connection, remote, range, stop)?,
+            false => client.receive_range(connection, remote, range, stop)?,
+        };
         lock(&self.pace).set_arriving(head.arriving);
         self.judge(connection, 0, begun.elapsed())?;
+        if head.framed {
+            return self.read_frames(connection, range, &mut buf[*progress..], progress);
+        }
         while *progress < buf.len() {
-            let room = (buf.len() - *progress).min(self.shaper.slice() as usize);
-            let target = &mut buf[*progress..][..room];
-            let begun = Instant::now();
-            let count = connection.read(target, &self.stop)?;
-            self.judge(connection, count, begun.elapsed())?;
-            *progress += count;
-            self.client.count(self.remote.key.kind, count);
-            self.received.fetch_add(count as u64, Ordering::Relaxed);
-            self.shaper.take(count as u64, Place::Next);
+            *progress += self.read_some(connection, &mut buf[*progress..])?;
         }
         Ok(())
+    }
+
+    /// Fills `buf` with a range from its frames.
+    fn read_frames(
+        &self,
+        connection: &mut Connection,
+        (start, end): (u64, u64),
+        buf: &mut [u8],
+        progress: &mut usize,
+    ) -> Result<(), Fault> {
+        let mut reader = FrameReader::new(&self.remote);
+        let mut read = |target: &mut [u8]| self.read_some(connection, target);
+        let mut position = start;
+        while position < end {
+            let next = frames::frame_end(position, end);
+            let raw = reader.next(position, next, &mut read)?;
+            buf[(position - start) as usize..][..raw.len()].copy_from_slice(raw);
+            *progress += raw.len();
+            position = next;
+        }
+        reader.finish(&mut read)
+    }
+
+    /// Reads some bytes of a body, no faster than allowed.
+    fn read_some(&self, connection: &mut Connection, target: &mut [u8]) -> Result<usize, Fault> {
+        let room = target.len().min(self.shaper.slice() as usize);
+        let begun = Instant::now();
+        let count = connection.read(&mut target[..room], &self.stop)?;
+        self.judge(connection, count, begun.elapsed())?;
+        self.client.count(self.remote.key.kind, count);
+        self.received.fetch_add(count as u64, Ordering::Relaxed);
+        self.shaper.take(count as u64, Place::Next);
+        Ok(count)
     }
 
     /// Fails if the ranges together come too slowly, however fast each of them is.

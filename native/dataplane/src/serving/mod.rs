@@ -1,6 +1,7 @@
 //! Answering other hosts: connections, requests, objects and claims.
 
 pub mod admission;
+mod body;
 pub mod borrowed;
 pub mod claims;
 pub mod objects;

@@ -4,6 +4,7 @@
 //! guesses where a message ends.
 
 use crate::ids::ObjectKey;
+use crate::transport::frames;
 
 /// Longest request line and headers together, in bytes.
 pub const LONGEST_HEAD: usize = 8192;
@@ -91,6 +92,8 @@ pub struct Request {
     pub hold: u64,
     /// Whether only what is here now is asked for.
     pub only_present: bool,
+    /// Whether frames are taken in place of a template's bytes.
+    pub takes_frames: bool,
 }
 
 /// Longest time that a reader is counted while it is away, in seconds.
@@ -123,6 +126,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
         keep_alive: version == 1,
         hold: 0,
         only_present: false,
+        takes_frames: false,
     };
     read_headers(head.headers, &mut request)?;
     Ok(Some((request, length)))
@@ -133,7 +137,7 @@ fn read_headers(
     request: &mut Request,
 ) -> Result<(), RequestError> {
     let (mut range, mut length, mut connection, mut hold) = (None, None, None, None);
-    let (mut host, mut fetch) = (None, None);
+    let (mut host, mut fetch, mut accept) = (None, None, None);
     for header in headers {
         let slot = match header.name.to_ascii_lowercase().as_str() {
             "host" => &mut host,
@@ -143,6 +147,7 @@ fn read_headers(
             "connection" => &mut connection,
             "x-diffcache-hold" => &mut hold,
             "x-diffcache-fetch" => &mut fetch,
+            "x-diffcache-accept" => &mut accept,
             "transfer-encoding" => return Err(RequestError::LengthRequired),
             "expect" => return Err(RequestError::Expectation),
             _ => continue,
@@ -174,6 +179,9 @@ fn read_headers(
             ))
         }
     };
+    // Codings that this server does not know are not used.
+    request.takes_frames =
+        accept.is_some_and(|text| text.split(',').any(|each| each.trim() == frames::CODING));
     request.range = range.unwrap_or_default();
     request.host = host.unwrap_or_default();
     Ok(())
@@ -321,6 +329,15 @@ mod tests {
         assert_eq!(hold("GET / HTTP/1.1\nX-DiffCache-Hold: 10"), Ok(10));
         assert_eq!(hold("GET / HTTP/1.1\nX-DiffCache-Hold: 9999"), Ok(60));
         assert!(hold("GET / HTTP/1.1\nX-DiffCache-Hold: -1").is_err());
+    }
+
+    #[test]
+    fn readers_may_take_frames() {
+        let takes = |lines| parse(&head(lines)).unwrap().unwrap().0.takes_frames;
+        assert!(!takes("GET / HTTP/1.1"));
+        assert!(takes("GET / HTTP/1.1\nX-DiffCache-Accept: zstd"));
+        assert!(takes("GET / HTTP/1.1\nX-DiffCache-Accept: later, zstd"));
+        assert!(!takes("GET / HTTP/1.1\nX-DiffCache-Accept: zstd2,,lz4"));
     }
 
     #[test]

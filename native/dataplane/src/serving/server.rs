@@ -3,7 +3,6 @@
 //! One thread per connection, and a bounded number of them: see [`crate::serving::admission`]. Reading a request and sending a response have time limits, so
 //! a peer that dawdles loses its connection, not others theirs. Bodies go from the page cache to the socket by sendfile(2), or are encrypted on the way.
 
-use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -16,25 +15,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::complaints::Complaints;
 use crate::counters::{Counters, Event};
-use crate::flight::{Flight, FlightError};
+use crate::flight::FlightError;
 use crate::gate::{lock, Gate};
 use crate::ids::ObjectKey;
 use crate::serving::admission::{Connections, Room};
-use crate::serving::borrowed::VerifiedReader;
 use crate::serving::claims::{Claims, Holder};
-use crate::serving::objects::{Found, Objects};
-use crate::serving::partial::{PartialError, PartialReader, Piece, Want};
+use crate::serving::objects::Objects;
+use crate::serving::partial::PartialError;
 use crate::serving::request::{self, Request, RequestError, Route};
 use crate::serving::sigpipe;
-use crate::shaper::{Place, Shaper};
+use crate::shaper::Shaper;
 use crate::transport::auth::{self, Accepted, Signed, Verifier};
+use crate::transport::frames::Slots;
 use crate::transport::session::SessionError;
 use crate::transport::tls::{self, Tls};
 use crate::transport::wire::Wire;
 
 const THREAD_STACK: usize = 256 << 10;
-/// A response may take its patience and one second for every so many bytes.
-const SLOWEST_RATE: f64 = 1024.0;
 /// How long, and for how many bytes, a closing connection listens for its peer.
 const LINGER: Duration = Duration::from_secs(1);
 const MOST_LINGERING: usize = 64 << 10;
@@ -104,6 +101,8 @@ pub struct Service {
     pub gate: Arc<Gate>,
     /// Bounds.
     pub limits: Limits,
+    /// Responses that may be compressed at the same time.
+    pub coders: Slots,
 }
 
 /// What a host asks a coordinator for.
@@ -239,13 +238,13 @@ fn start_connection(service: &Arc<Service>, connections: &Arc<Connections>, stre
     }
 }
 
-struct Connection<'a> {
-    service: &'a Service,
+pub(super) struct Connection<'a> {
+    pub(super) service: &'a Service,
     connections: &'a Connections,
     number: u64,
     /// Which certificates the connection was judged by.
     generation: u64,
-    wire: Wire,
+    pub(super) wire: Wire,
     /// Bytes read and not yet parsed.
     buffer: Vec<u8>,
 }
@@ -258,7 +257,7 @@ struct Incoming {
     pipelined: bool,
 }
 
-enum Refusal {
+pub(super) enum Refusal {
     Request(RequestError),
     Auth(auth::AuthError),
     Missing,
@@ -306,9 +305,17 @@ impl Refusal {
 
 /// Whether a connection stays open after a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum After {
+pub(super) enum After {
     Keep,
     Close,
+}
+
+/// How a response says where its body ends.
+pub(super) enum Length {
+    /// By the number of bytes.
+    Known(u64),
+    /// By chunks.
+    Chunked,
 }
 
 /// How a connection begins.
@@ -503,7 +510,7 @@ impl Connection<'_> {
         };
         match outcome {
             Ok(body) => {
-                let message = self.head(200, body.len() as u64, after, JSON);
+                let message = self.head(200, Length::Known(body.len() as u64), after, JSON);
                 self.send_small(&request.method, message, &body)?;
                 Ok(after)
             }
@@ -547,7 +554,12 @@ impl Connection<'_> {
         }
     }
 
-    fn refuse(&mut self, method: &str, refusal: &Refusal, after: After) -> io::Result<After> {
+    pub(super) fn refuse(
+        &mut self,
+        method: &str,
+        refusal: &Refusal,
+        after: After,
+    ) -> io::Result<After> {
         let status = refusal.status();
         let event = if status == 401 {
             Event::Refused
@@ -560,7 +572,7 @@ impl Connection<'_> {
         if status == 401 {
             fields.push_str("WWW-Authenticate: DiffCache\r\n");
         }
-        let message = self.head(status, body.len() as u64, after, &fields);
+        let message = self.head(status, Length::Known(body.len() as u64), after, &fields);
         self.send_small(method, message, &body)?;
         Ok(after)
     }
@@ -574,7 +586,7 @@ impl Connection<'_> {
     }
 
     /// The head of a response, which tells the present boot.
-    fn head(&self, status: u16, length: u64, after: After, fields: &str) -> String {
+    pub(super) fn head(&self, status: u16, length: Length, after: After, fields: &str) -> String {
         let boot = &self.service.boot;
         head(
             status,
@@ -613,230 +625,9 @@ impl Connection<'_> {
         let released = lock(&self.service.claims).release(key, &asked.holder, Instant::now());
         Ok(serde_json::json!({"released": released}).to_string())
     }
-
-    fn send_object(
-        &mut self,
-        key: ObjectKey,
-        request: &Request,
-        after: After,
-    ) -> io::Result<After> {
-        let method = request.method.as_str();
-        match self.open_object(key, request) {
-            Ok(mut body) => {
-                let hold = Duration::from_secs(request.hold);
-                let _reading = self.service.objects.read(key, hold);
-                let (status, length) = body.status_and_length();
-                let message = self.head(status, length, after, &body.fields(key));
-                if method == "HEAD" {
-                    self.wire
-                        .write_all(message.as_bytes(), self.service.limits.send)?;
-                } else if let Err(error) = self.send_body(key, &mut body, &message) {
-                    self.service.counters.count(Event::Dropped);
-                    return Err(error);
-                }
-                Ok(after)
-            }
-            Err(refusal) => self.refuse(method, &refusal, after),
-        }
-    }
-
-    /// Finds the object and the bytes asked for; of an arriving one, waits until the first of them is there.
-    fn open_object(&self, key: ObjectKey, request: &Request) -> Result<Body, Refusal> {
-        let found = self.service.objects.find(key);
-        let found = found.map_err(|error| Refusal::NotServable(error.to_string()))?;
-        // What is arriving is waited for, unless only what is here is asked for.
-        let stall = match request.only_present {
-            true => Duration::ZERO,
-            false => self.service.limits.stall,
-        };
-        let not_here = |error| match request.only_present {
-            true => Refusal::Missing,
-            false => Refusal::Stalled(error),
-        };
-        let (mut content, size) = match found.ok_or(Refusal::Missing)? {
-            Found::Whole(file, size) => (Content::Whole(file), size),
-            Found::Borrowed(borrowed) => {
-                let size = borrowed.size();
-                (Content::Borrowed(VerifiedReader::new(borrowed)), size)
-            }
-            Found::Arriving(flight) => {
-                let (file, size) = flight.content(stall).map_err(not_here)?;
-                (Content::Arriving(file, flight), size)
-            }
-            Found::Partial(partial) => {
-                let size = partial.size();
-                let want = match request.only_present {
-                    true => Want::Present,
-                    false => Want::Fetched,
-                };
-                (Content::Partial(PartialReader::new(partial, want)), size)
-            }
-        };
-        let range = request::resolve_range(&request.range, size).map_err(Refusal::Request)?;
-        let (start, end) = range.unwrap_or((0, size));
-        match &mut content {
-            Content::Arriving(_, flight) if request.method == "GET" => {
-                flight.readable(start, end, stall).map_err(not_here)?;
-            }
-            Content::Partial(reader) if request.method == "GET" && start < end => {
-                reader.read(start, end).map_err(|error| match error {
-                    PartialError::Absent => Refusal::Missing,
-                    error => Refusal::Unfetched(error),
-                })?;
-            }
-            Content::Borrowed(reader) if start < end => {
-                // What changed is refused where that is seen at once, and cut off later.
-                self.read_borrowed(key, reader, start, start + 1)
-                    .map_err(|_| Refusal::Missing)?;
-            }
-            _ => (),
-        }
-        Ok(Body {
-            content,
-            size,
-            partial: range.is_some(),
-            start,
-            end,
-        })
-    }
-
-    /// Reads verified bytes of a borrowed file, which is no longer served if it has changed.
-    fn read_borrowed<'r>(
-        &self,
-        key: ObjectKey,
-        reader: &'r mut VerifiedReader,
-        start: u64,
-        end: u64,
-    ) -> io::Result<&'r [u8]> {
-        let borrowed = reader.borrowed().clone();
-        reader.read(start, end).map_err(|error| {
-            self.service.objects.note_changed(key, &borrowed);
-            io::Error::new(io::ErrorKind::InvalidData, error)
-        })
-    }
-
-    fn send_body(&mut self, key: ObjectKey, body: &mut Body, message: &str) -> io::Result<()> {
-        let time = self.service.limits.send;
-        if body.start == body.end {
-            return self.wire.write_all(message.as_bytes(), time);
-        }
-        self.wire.write_head(message.as_bytes(), time)?;
-        let (mut position, mut blocked) = (body.start, Duration::ZERO);
-        while position < body.end {
-            let ready = match &body.content {
-                Content::Whole(_) | Content::Borrowed(_) | Content::Partial(_) => body.end,
-                Content::Arriving(_, flight) => flight
-                    .readable(position, body.end, self.service.limits.stall)
-                    .map_err(|error| io::Error::new(io::ErrorKind::TimedOut, error))?,
-            };
-            let slice = (ready - position).min(self.service.shaper.slice());
-            let place = if position == body.start {
-                Place::First
-            } else {
-                Place::Next
-            };
-            if !self.service.shaper.take(slice, place) {
-                return Err(io::ErrorKind::ConnectionAborted.into());
-            }
-            let slice_end = position + slice;
-            while position < slice_end {
-                let begun = Instant::now();
-                let sent = self.send_piece(key, &mut body.content, &mut position, slice_end)?;
-                blocked += begun.elapsed();
-                self.service.counters.add_sent(key.kind, sent as u64);
-                let patience = self.service.limits.send.as_secs_f64()
-                    + (position - body.start) as f64 / SLOWEST_RATE;
-                // Nothing to send means that the file shrank under us.
-                if sent == 0 || blocked.as_secs_f64() > patience {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends bytes of an object, up to `end`; returns how many.
-    fn send_piece(
-        &mut self,
-        key: ObjectKey,
-        content: &mut Content,
-        position: &mut u64,
-        end: u64,
-    ) -> io::Result<usize> {
-        let time = self.service.limits.send;
-        match content {
-            Content::Whole(file) | Content::Arriving(file, _) => {
-                let count = (end - *position) as usize;
-                self.wire.send_file(file, position, count, time)
-            }
-            Content::Borrowed(reader) => {
-                let bytes = self.read_borrowed(key, reader, *position, end)?;
-                self.wire.write_all(bytes, time)?;
-                *position += bytes.len() as u64;
-                Ok(bytes.len())
-            }
-            Content::Partial(reader) => {
-                let piece = reader.read(*position, end);
-                match piece.map_err(|error| io::Error::new(io::ErrorKind::TimedOut, error))? {
-                    Piece::File(file, end) => {
-                        let count = (end - *position) as usize;
-                        self.wire.send_file(&file, position, count, time)
-                    }
-                    Piece::Bytes(bytes) => {
-                        self.wire.write_all(bytes, time)?;
-                        *position += bytes.len() as u64;
-                        Ok(bytes.len())
-                    }
-                }
-            }
-        }
-    }
 }
 
-/// Where the bytes of an object come from.
-enum Content {
-    Whole(Arc<File>),
-    Arriving(Arc<File>, Arc<Flight>),
-    Borrowed(VerifiedReader),
-    Partial(PartialReader),
-}
-
-/// The bytes of an object that a response carries.
-struct Body {
-    content: Content,
-    size: u64,
-    partial: bool,
-    start: u64,
-    end: u64,
-}
-
-impl Body {
-    fn status_and_length(&self) -> (u16, u64) {
-        let status = if self.partial { 206 } else { 200 };
-        (status, self.end - self.start)
-    }
-
-    fn fields(&self, key: ObjectKey) -> String {
-        let state = match self.content {
-            Content::Arriving(..) | Content::Partial(_) => "arriving",
-            Content::Whole(_) | Content::Borrowed(_) => "held",
-        };
-        let mut fields = format!(
-            "Content-Type: application/octet-stream\r\nAccept-Ranges: bytes\r\nETag: \"{}\"\r\nX-DiffCache-State: {state}\r\n",
-            key.id_hex()
-        );
-        if self.partial {
-            let last = self.end - 1;
-            fields.push_str(&format!(
-                "Content-Range: bytes {}-{last}/{}\r\n",
-                self.start, self.size
-            ));
-        }
-        fields
-    }
-}
-
-fn head(status: u16, length: u64, after: After, fields: &str) -> String {
+fn head(status: u16, length: Length, after: After, fields: &str) -> String {
     let phrase = match status {
         200 => "OK",
         206 => "Partial Content",
@@ -858,7 +649,11 @@ fn head(status: u16, length: u64, after: After, fields: &str) -> String {
     } else {
         "close"
     };
-    format!("HTTP/1.1 {status} {phrase}\r\nContent-Length: {length}\r\nConnection: {connection}\r\n{fields}\r\n")
+    let length = match length {
+        Length::Known(bytes) => format!("Content-Length: {bytes}"),
+        Length::Chunked => "Transfer-Encoding: chunked".to_owned(),
+    };
+    format!("HTTP/1.1 {status} {phrase}\r\n{length}\r\nConnection: {connection}\r\n{fields}\r\n")
 }
 
 fn claim_answer(holder: Holder) -> Result<String, Refusal> {

@@ -1,6 +1,8 @@
 //! Planes on loopback, and images to move between them.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
+pub mod peers;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -73,6 +75,7 @@ impl Site {
             lend_time: Duration::ZERO,
             timeout: Duration::from_secs(20),
             floors: Floors::default(),
+            compress_below: 0.0,
             distrust_time: Duration::from_secs(300),
             limits: Limits::default(),
         }
@@ -178,6 +181,7 @@ pub fn job(dest: &Path) -> Job<'_> {
         interrupt: Cancel::default(),
         max_size: None,
         over_wan: false,
+        frames: false,
         received: None,
     }
 }
@@ -198,4 +202,17 @@ pub fn until(what: &str, probe: impl Fn() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
     panic!("waited in vain until {what}");
+}
+
+/// Leaves of text that compress, some noise, and zeroes.
+pub fn compressible(leaves: usize) -> Vec<u8> {
+    let mut image = image(leaves, |leaf| leaf % 3 == 0);
+    for (number, leaf) in image.chunks_mut(LEAF_SIZE as usize).enumerate() {
+        if number % 3 == 1 {
+            let line = format!("option_{number} = default\n");
+            let text = line.repeat(leaf.len() / line.len() + 1);
+            leaf.copy_from_slice(&text.as_bytes()[..leaf.len()]);
+        }
+    }
+    image
 }

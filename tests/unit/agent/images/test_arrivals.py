@@ -15,7 +15,9 @@ from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import arrivals
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images import outputs
+from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 from tests.unit.agent import fakes
@@ -147,6 +149,43 @@ class ArrivalsTest(ArrivalsTestCase):
             (served := self.serve()).way, served.wan_bytes))
         self.assertEqual([0, 0], [
             mode['builds'] for mode in self.server().modes.report().values()])
+
+
+class FillsTest(ArrivalsTestCase):
+    """What the plan brings, as a base and by a base."""
+
+    def fill(self, rate=None):
+        """Fill h1 with the target; returns the announcements meanwhile."""
+        host, at = self.hosts['h1'], []
+        host.plane.deliver, deliver = (
+            lambda order, *args: at.append(self.announced())
+            or deliver(order, *args), host.plane.deliver)
+        filler = filling.Filler(
+            host.builder, host.arrivals, host.state, host.flights,
+            fakes.Handle, filling.Limits(rate, lambda: True),
+            self.directory / 'plan.json')
+        filler.start()
+        self.addCleanup(filler.stop)
+        key = fakes.key_of(TARGET)
+        filler.hold(filling.Plan(1, (holdings.Wanted(key, 1),)))
+        self.assertTrue(filler.wait_filled(20))
+        self.assertEqual(TARGET, host.held.path(key).read_bytes())
+        return at[-1]
+
+    def test_only_the_patch_crosses_where_the_base_is_coming(self):
+        self.bring(BASE)
+        self.fill()
+        self.assertNotIn(fakes.key_of(TARGET), self.network.claims)
+        self.assert_counts(used=1)
+
+    def test_it_is_announced(self):
+        self.assertEqual([(fakes.key_of(TARGET), COMING)], self.fill())
+
+    def test_what_is_limited_is_not_announced_and_waits_for_nothing(self):
+        other = self.bring(BASE)
+        self.assertEqual([other._entry], self.fill(rate=1000))
+        self.assertIn(fakes.key_of(TARGET), self.network.claims)
+        self.assert_counts()
 
 
 class FarArrivalsTest(ArrivalsTestCase):

@@ -54,8 +54,8 @@ class FillTest(base.TestCase):
     def filler(self, name='h1'):
         host = self.hosts[name]
         filler = filling.Filler(
-            host.builder, host.state, host.flights, fakes.Handle,
-            filling.Limits(1000, lambda: self.open),
+            host.builder, host.arrivals, host.state, host.flights,
+            fakes.Handle, filling.Limits(1000, lambda: self.open),
             self.directory / f'{name}-plan.json')
         self.patch(host.state, 'object_added',
                    lambda: self.changes.append(host.held.keys()))
@@ -296,8 +296,8 @@ class TestShares(FillTest):
     def held_back(self, *keys, workers=1, **given):
         """A filler that is in the middle of what it may do."""
         filler = filling.Filler(
-            self.host.builder, self.host.state, self.host.flights,
-            fakes.Handle,
+            self.host.builder, self.host.arrivals, self.host.state,
+            self.host.flights, fakes.Handle,
             filling.Limits(1000, lambda: True, workers),
             self.directory / 'plan.json')
         filler.start()

@@ -73,6 +73,12 @@ class PatchRequestsTest(test_serving.ServeTestCase):
              20.0), (host, wanted.target, wanted.bases, wanted.mbps))
         self.assertAlmostEqual(WHOLE, wanted.seconds, 3)
 
+    def test_no_request_for_an_image_that_the_conductor_may_not_know(self):
+        self.create()
+        self.site_map.early.add(fakes.content_id(TARGET))
+        self.assert_whole()
+        self.assertEqual([], self.agents.calls)
+
     def test_without_a_patch_the_image_comes_whole(self):
         self.assert_whole()
         self.assert_counts(declined=1)

@@ -132,6 +132,42 @@ class TestServed(test_serving.ServeTestCase):
         self.assertNotIn(key, self.host.held)
 
 
+class TestPlanned(test_serving.ServeTestCase):
+    """The plan's own objects stay, also where nothing else is kept."""
+
+    def kept(self, *wanted, mode=building.FETCH_AND_PATCH):
+        """What is held besides manifests after a request with this plan."""
+        held = self.hosts['h1'].held
+        held.want([holdings.Wanted(key, 1) for key in wanted])
+        self.serve(mode)
+        return {key for key in held.keys() if key.kind != view.MANIFESTS}
+
+    def test_an_image_that_was_requested(self):
+        key = fakes.key_of(TARGET)
+        self.assertEqual({key}, self.kept(key, mode=building.ON_THE_FLY))
+        self.assertEqual('local', self.serve().way)
+
+    def test_a_base_and_a_patch_that_were_fetched(self):
+        self.hosts['h2'].put(BASE)
+        self.refresh()
+        wanted = {fakes.key_of(BASE), self.patch_keys[0]}
+        self.assertEqual(wanted, self.kept(*wanted))
+        self.assertEqual(0, self.serve(building.FETCH_AND_PATCH).wan_bytes)
+
+    def test_what_the_plan_does_not_want_goes(self):
+        self.hosts['h2'].put(BASE)
+        self.refresh()
+        self.assertEqual(set(), self.kept())
+
+    def test_nothing_in_use_gives_way(self):
+        held = self.hosts['h1'].held
+        other = self.hosts['h1'].put(BASE)
+        held.capacity = held.used()
+        with held.lease(other):
+            self.assertEqual({other}, self.kept(
+                fakes.key_of(TARGET), mode=building.ON_THE_FLY))
+
+
 class TestFiles(test_recipes.RecipesTestCase):
     """The same for what image services ask for."""
 

@@ -109,6 +109,9 @@ class Catalogue:
         self.templates[record.id] = dataclasses.replace(
             record, compressed_size=None)
 
+    def signed(self, record):
+        return objects.Template(**dataclasses.asdict(record))
+
     def register_patch(self, record):
         self._answer()
         self.patches[record.base, record.target] = record

@@ -27,6 +27,7 @@ from tests.unit.agent import fakes
 from tests.unit.agent.repository import test_catalogue
 
 SECONDS = 60
+LEVEL = 6
 RAW = b'raw content' * 100
 OTHER = b'other content' * 90
 # What the fake tools take for qcow2: a magic word and the content.
@@ -34,6 +35,23 @@ QCOW2 = b'QFI' + RAW
 
 
 class Tools(test_catalogue.Tools):
+    """The native core's, but that nothing is packed.
+
+    :ivar levels: of compression, in turn
+    :ivar done: per cent of a form that are made when it is reported
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.levels = []
+        self.done = 50
+
+    def compress(self, content, manifest, form, level, progress=None):
+        assert manifest.exists()
+        self.levels.append(level)
+        if progress is not None:
+            progress(self.done, 100)
+        form.write_bytes(content.read_bytes()[:9])
 
     def is_qcow2(self, image):
         if image.read_bytes().startswith(b'EVIL'):
@@ -129,7 +147,7 @@ class IngestTest(base.TestCase):
             self.source, self.repository, self.held, self.tools,
             image_limits.ImageLimits(**{
                 'disk_size': 1 << 30, 'expansion': 50.0, 'seconds': SECONDS,
-                **limits}), workers)
+                **limits}), workers, LEVEL)
 
     def look(self, name='image'):
         self.ingest.look_at(name)
@@ -405,6 +423,145 @@ class IngestTest(base.TestCase):
                       self.ingest.report()['queue'])
         go_on.set()
         self.assertTrue(self.wait_for('bomb'))
+
+    # -- images that hosts need before they are registered
+
+    def add_slowly(self, meanwhile):
+        """Call a function while the recipe of an image is made."""
+        made = self.tools.make_recipe
+
+        def make_recipe(*arguments):
+            meanwhile()
+            return made(*arguments)
+
+        self.tools.make_recipe = make_recipe
+        self.source.put('image', QCOW2, disk_format='qcow2')
+
+    def test_unpacking_is_timed_for_hosts_that_would_do_it(self):
+        noted = []
+        self.ingest.arriving.note_unpacked = \
+            lambda *figures: noted.append(figures)
+        self.source.put('image', QCOW2, disk_format='qcow2')
+        self.source.put('raw', OTHER)
+        self.look()
+        self.look('raw')
+        [(size, seconds)] = noted
+        self.assertEqual(len(QCOW2), size)
+        self.assertGreaterEqual(seconds, 0)
+
+    def wait_at_repository(self, name='image'):
+        # A link so slow that it is worth to wait for a minute.
+        return self.ingest.arriving.wait(name, len(QCOW2), 1e-6)
+
+    def test_hosts_can_read_an_image_before_its_recipe_is_made(self):
+        seen = []
+        self.add_slowly(lambda: seen.append((
+            self.wait_at_repository(), self.held.keys(),
+            self.repository.find('image'), self.ingest.report()['arriving'])))
+        self.look()
+        [(image, keys, known, report)] = seen
+        self.assertEqual(('image', fakes.content_id(RAW), 'active', None),
+                         (image.id, image.content_id, image.status,
+                          image.form_id))
+        self.assertLessEqual({
+            view.Key(kind, image.content_id)
+            for kind in (view.TEMPLATES, view.COMPRESSED)}, keys)
+        self.assertIsNone(known)
+        self.assertEqual([{'image': 'image', 'readable': True}], report)
+        # The one that is registered is given out from then on.
+        self.assertIsNotNone(self.wait_at_repository().form_id)
+        self.assertEqual([], self.ingest.report()['arriving'])
+
+    def test_an_image_that_a_host_waits_for_is_compressed_less(self):
+        self.source.put('image', RAW)
+        for done, levels in ((10, [6, 3]), (90, [6])):
+            self.tools.levels.clear()
+            self.tools.done = done
+            answers = iter([False, True])
+            self.ingest.arriving.is_awaited = lambda _image: next(answers)
+            self.look()
+            self.assertEqual(levels, self.tools.levels)
+            del self.source.about['image']
+            self.look()
+            self.source.put('image', RAW)
+        self.tools.levels.clear()
+        self.ingest.arriving.is_awaited = lambda _image: True
+        self.look()
+        self.assertEqual([3], self.tools.levels)
+
+    def fail(self):
+        raise exceptions.NoSpace('no room for the recipe')
+
+    def test_what_was_served_of_an_image_that_cannot_be_added(self):
+        self.add_slowly(self.fail)
+        self.assertRaises(exceptions.NoSpace, self.look)
+        self.assertNothing()
+        self.assertIsNone(self.ingest.arriving._readable.get('image'))
+
+    def test_content_that_another_image_has_stays(self):
+        self.source.put('twin', RAW)
+        self.look('twin')
+        self.add_slowly(self.fail)
+        self.assertRaises(exceptions.NoSpace, self.look)
+        self.assertTrue(self.held.verify(self.template()))
+
+    def test_content_that_another_image_is_being_added_with(self):
+        """One that failed deleted the content of one that was added."""
+        def twin_fails():
+            about = {'id': 'twin', 'name': 'Twin'}
+            content = self.held.staging('twin')
+            content.write_bytes(RAW)
+            with self.repository.serving(content, about):
+                pass
+
+        self.add_slowly(twin_fails)
+        self.look()
+        self.assertTrue(self.held.verify(self.template()))
+
+    def test_content_of_a_deactivated_image_is_unreadable_again(self):
+        self.source.put('twin', RAW)
+        self.look('twin')
+        self.source.change('twin', status='deactivated')
+        self.look('twin')
+        self.add_slowly(self.fail)
+        self.assertRaises(exceptions.NoSpace, self.look)
+        self.assertNotIn(self.template(), self.held)
+        self.source.change('twin', status='active')
+        self.look('twin')
+        self.assertTrue(self.held.verify(self.template()))
+
+    def test_a_twin_that_is_deleted_while_the_image_is_added(self):
+        self.source.put('twin', RAW)
+        self.look('twin')
+
+        def delete_twin():
+            del self.source.about['twin']
+            self.look('twin')
+
+        self.add_slowly(delete_twin)
+        self.assertRaises(exceptions.RetryableError, self.look)
+        self.tools.make_recipe = Tools().make_recipe
+        self.look()
+        self.assertTrue(self.held.verify(self.template()))
+
+    def test_a_waiting_host_has_an_image_added(self):
+        """The notification of the image service may be late."""
+        self.ingest.start()
+        self.addCleanup(self.ingest.stop)
+        self.source.put('image', RAW)
+        self.assertEqual('image', self.wait_at_repository().id)
+
+    def test_images_that_no_host_waits_for(self):
+        self.source.put('packed', RAW, disk_format='vmdk')
+        self.source.put('queued', RAW, status='queued')
+        self.source.put('image', RAW)
+        self.look()
+        self.source.change('image', status='deactivated')
+        self.look()
+        for name in ('packed', 'queued', 'image', 'nothing'):
+            self.assertIsNone(self.wait_at_repository(name))
+        self.assertEqual([ingest_queue.LISTING], [
+            each['image'] for each in self.ingest.report()['queue']])
 
     def test_an_image_beyond_the_limits_is_refused_before_it_is_unpacked(self):
         self.ingest = self.new_ingest(disk_size=len(RAW) - 1)

@@ -56,6 +56,19 @@ class TestIngestQueue(base.TestCase):
         queue.finish(first)
         self.assertEqual('a', queue.take().image_id)
 
+    def test_one_that_a_host_waits_for(self):
+        queue = ingest_queue.IngestQueue(1)
+        for _ in range(2):
+            self.assertTrue(queue.hurry('a', 1))
+        entry = queue.take()
+        self.assertEqual(ingest_queue.Entry('a', 1), entry)
+        # It is being added, and not due again.
+        self.assertTrue(queue.hurry('a', 1))
+        self.assertEqual(['active'],
+                         [each['state'] for each in queue.report()])
+        queue.postpone(entry, 'no space')
+        self.assertFalse(queue.hurry('a', 1))
+
     def test_failed_images_wait_longer_each_time_and_say_why(self):
         queue = ingest_queue.IngestQueue(1)
         self.patch(ingest_queue, 'FIRST_RETRY', 0.0)

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import fcntl
 import os
 
 import hypothesis
@@ -102,6 +103,18 @@ class HoldingsTest(base.TestCase):
         self.assertEqual([f'templates-{key.id}'],
                          os.listdir(again.root / 'quarantine'))
 
+    def test_scan_after_a_kill_while_a_patch_was_created(self):
+        """The agent did not start: patches are created in a directory."""
+        scratch = self.held.staging('.patch.1234.tmp')
+        scratch.mkdir()
+        (scratch / 'block').write_bytes(b'half a patch')
+        elsewhere = self.directory / 'elsewhere'
+        elsewhere.mkdir()
+        self.held.staging('link').symlink_to(elsewhere)
+        self.held.scan()
+        self.assertEqual([], list((self.held.root / 'staging').iterdir()))
+        self.assertTrue(elsewhere.exists())
+
     def test_scan_keeps_resumable_parts_and_removes_strays(self):
         part = self.held.root / 'templates' / f'.{"0" * 64}.part'
         part.write_bytes(b'half')
@@ -121,6 +134,23 @@ class HoldingsTest(base.TestCase):
         self.assertTrue(part.exists())
         self.want()
         self.assertFalse(part.exists())
+
+    def test_a_plan_leaves_the_manifest_that_is_being_fetched(self):
+        """Its part was removed, and the transfer failed as damaged."""
+        part = self.held.root / 'manifests' / f'.{"0" * 64}.part'
+        with part.open('wb') as writer:
+            fcntl.flock(writer, fcntl.LOCK_EX)
+            self.want()
+            self.assertTrue(part.exists())
+        self.want()
+        self.assertFalse(part.exists())
+
+    def test_parts_that_cannot_be_locked_go(self):
+        folder = self.held.root / 'templates'
+        (folder / f'.{"0" * 64}.part').symlink_to(self.directory / 'gone')
+        (folder / f'.{"1" * 64}.part.old').mkdir()
+        self.want()
+        self.assertEqual([], list(folder.iterdir()))
 
     def test_evicts_only_as_much_as_it_takes_oldest_first(self):
         old = self.put(block('a', 2), age=100)

@@ -198,6 +198,62 @@ class SiteMapTest(base.TestCase):
         followed.reachable = True
         self.assertEqual(CONTENT, followed.find('t').content_id)
 
+    def early(self, **changes):
+        return objects.Template(**{
+            'id': 'early', 'content_id': 'f' * 64, 'size': 1,
+            'data_size': 1, **changes})
+
+    def test_an_image_before_the_conductor_has_it(self):
+        followed = self.new()
+        followed.refresh()
+        self.assertTrue(followed.add_early(self.early()))
+        self.assertEqual('f' * 64, followed.find('early').content_id)
+        self.assertTrue(followed.is_early('f' * 64))
+        self.assertFalse(followed.is_early(CONTENT))
+        # It stays with another map that does not have it.
+        self.conductor.change()
+        followed.refresh()
+        self.assertEqual('f' * 64, followed.find('early').content_id)
+        self.assertEqual(CONTENT, followed.find('t').content_id)
+        # The file has the conductor's map alone.
+        self.assertRaises(exceptions.NotFound, self.new().find, 'early')
+
+    def test_the_conductors_map_counts_for_what_it_has(self):
+        followed = self.new()
+        followed.add_early(self.early(id='t'))
+        followed.refresh()
+        self.assertEqual(CONTENT, followed.find('t').content_id)
+        self.assertFalse(followed.is_early('f' * 64))
+
+    def test_what_the_conductor_has_withdrawn_meanwhile(self):
+        followed = self.new()
+        followed.add_early(self.early())
+        self.conductor.map.templates = [self.early(status=objects.DELETED)]
+        followed.refresh()
+        self.assertRaises(exceptions.NotFound, followed.find, 'early')
+
+    def test_an_image_that_the_conductor_never_has_is_forgotten(self):
+        self.patch(site_map, '_EARLY_SECONDS', 0.0)
+        followed = self.new()
+        followed.add_early(self.early())
+        followed.refresh()
+        self.assertRaises(exceptions.NotFound, followed.find, 'early')
+
+    def test_an_early_image_that_is_not_served(self):
+        followed = self.new()
+        self.assertFalse(followed.add_early(
+            self.early(status=objects.DEACTIVATED)))
+        keys = host_key_files.Keys(self.directory / 'keys')
+        strict = self.new(keys.security('compute', 'h1'))
+        self.assertFalse(strict.add_early(self.early()))
+        image = self.early()
+        image.record = image_records.sign(keys.key('repository', 'hub'),
+                                          image)
+        self.assertTrue(strict.add_early(image))
+        # Trust that is looked at again starts from the conductor's map.
+        strict.review()
+        self.assertRaises(exceptions.NotFound, strict.find, 'early')
+
     def test_no_lookup_at_a_conductor_that_is_down(self):
         self.assertRaises(exceptions.NotFound, self.new().find, 't')
         self.assertEqual([], self.conductor.asked)

@@ -59,20 +59,28 @@ impl Coded {
         &self.pieces[frame.dict.0 as usize..frame.dict.1 as usize]
     }
 
-    /// Returns how many bytes of base and of patch a read of the blocks `first..end` takes.
-    pub fn read_cost(&self, runs: &[Run], first: u32, end: u32) -> (u64, u64) {
-        let (mut base, mut patch) = (0u64, 0u64);
+    /// Returns the frames that hold literals of the blocks `first..end`, in the order of the file.
+    pub fn frames_within(&self, runs: &[Run], first: u32, end: u32) -> Vec<Frame> {
         let mut frames = Vec::new();
         for run in within(runs, first, end) {
-            match run.src {
-                Src::Zero => {}
-                Src::Base(_) => base += u64::from(run.len) * BLOCK,
-                Src::Literal(at) => frames.extend(self.frames_of(at, run.len)),
+            if let Src::Literal(at) = run.src {
+                frames.extend(self.frames_of(at, run.len));
             }
         }
         frames.sort_unstable();
         frames.dedup();
-        for frame in frames.iter().map(|i| &self.frames[*i as usize]) {
+        frames.iter().map(|i| self.frames[*i as usize]).collect()
+    }
+
+    /// Returns how many bytes of base and of patch a read of the blocks `first..end` takes.
+    pub fn read_cost(&self, runs: &[Run], first: u32, end: u32) -> (u64, u64) {
+        let (mut base, mut patch) = (0u64, 0u64);
+        for run in within(runs, first, end) {
+            if let Src::Base(_) = run.src {
+                base += u64::from(run.len) * BLOCK;
+            }
+        }
+        for frame in &self.frames_within(runs, first, end) {
             patch += u64::from(frame.len);
             base += self
                 .dict(frame)

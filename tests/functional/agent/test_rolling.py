@@ -1,0 +1,313 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Services are replaced by those of another release while images are served.
+
+``DIFFCACHE_EARLIER`` names the directory of an earlier checkout, with its
+programs in ``.venv/bin``.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import typing
+import unittest
+
+import sqlalchemy as sa
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keys
+from diffcache_openstack.common import local_client
+from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import signatures
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import migration
+from diffcache_openstack.nova import restarts
+from diffcache_openstack.nova import source as sources
+from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.sites import view
+from tests import base
+from tests.functional.agent import family
+from tests.functional.fixtures import deployment
+
+EARLIER = os.environ.get('DIFFCACHE_EARLIER')
+HOSTS = ('host-1', 'host-2')
+# While one is replaced, hosts read from the other.
+REPOSITORIES = ('hub-1', 'hub-2')
+CONDUCTORS = ('conductor-1', 'conductor-2')
+SECONDS = 240
+# What hosts hold; all else comes from the other host or the repository.
+HELD = {'host-1': 'java', 'host-2': 'other'}
+
+
+class Release(typing.NamedTuple):
+    """An installation of the suite.
+
+    :ivar programs: directory of its console scripts
+    """
+
+    name: str
+    programs: pathlib.Path
+
+
+class Served(typing.NamedTuple):
+    """A request for an image.
+
+    :ivar outcome: the way in which it was served, or the error
+    :ivar seconds: that it took
+    """
+
+    host: str
+    outcome: str
+    seconds: float
+    failed: bool
+
+
+def free_ports(count):
+    """Numbers of ports on which nothing listens."""
+    with contextlib.ExitStack() as stack:
+        return [stack.enter_context(socket.create_server(('127.0.0.1', 0))
+                                    ).getsockname()[1] for _ in range(count)]
+
+
+class Site(deployment.Deployment):
+    """Conductors, repositories and hosts, two of each, of any release."""
+
+    def __init__(self, release):
+        super().__init__()
+        self._release = release
+
+    def create_schema(self):
+        config = self.configuration('schema')
+        subprocess.run(
+            [self._release.programs / 'diffcache-manage', '--config-file',
+             config, 'db', 'sync'], check=True)
+
+    def _setUp(self):
+        super()._setUp()
+        self.key_file = self.directory / 'site.key'
+        keys.create_key(self.key_file)
+        self.agents = agent_api.AgentAPI(self.bus, self.conf)
+        self.processes = {}
+        # As in a deployment, they stay the same over restarts.
+        self.ports = dict(zip((*REPOSITORIES, *HOSTS), free_ports(4)))
+        for name in (*CONDUCTORS, *REPOSITORIES, *HOSTS):
+            self.launch(name, self._release)
+        self.wait(self.is_whole)
+
+    def is_whole(self):
+        """Whether each agent answers, and each host has all on its map."""
+        return all(self.status(name) for name in REPOSITORIES) and all(
+            len(self.status(name)['hosts']) == 4 for name in HOSTS)
+
+    def launch(self, name, release):
+        """Start a service, and wait until it is ready."""
+        # A log of its own: that of the service before has the same words.
+        number = sum(name in path.name for path
+                     in self.directory.glob('*.log'))
+        known = f'{name}-{release.name}-{number}'
+        if name in CONDUCTORS:
+            process = self.run_program(
+                release.programs / 'diffcache-conductor', known)
+            process.wait_for('is ready')
+        else:
+            process = self.run_program(
+                release.programs / 'diffcache-agent', known,
+                **self.agent_options(name))
+            process.wait_for(f'Agent {name} serves')
+        self.processes[name] = process
+
+    def agent_options(self, name):
+        return {
+            'agent': {
+                'host': name, 'site': 'edge', 'heartbeat_interval': 2,
+                'role': 'repository' if name in REPOSITORIES else 'compute',
+                'state_dir': self.directory / name,
+                'socket': self.socket(name), 'keep_requested': False,
+                'output_directories': tempfile.gettempdir()},
+            'repository': {'image_directories': tempfile.gettempdir()},
+            'data_plane': {'listen': f'127.0.0.1:{self.ports[name]}',
+                           'key_file': self.key_file}}
+
+    def socket(self, host):
+        return self.directory / f'{host}.sock'
+
+    def status(self, host):
+        return self.agents.status(self.context, host)
+
+    def wait(self, ready):
+        """Wait until something is so; what does not answer is not so."""
+        deadline = time.monotonic() + SECONDS
+        while not self._is(ready):
+            if time.monotonic() > deadline:
+                raise AssertionError('waited in vain:\n' + '\n'.join(
+                    process.printed()[-3000:] for process
+                    in self.processes.values()))
+            time.sleep(0.2)
+
+    def _is(self, ready):
+        try:
+            return ready()
+        except exceptions.ServiceUnavailable:
+            return False
+
+    def set_revision(self, revision):
+        """Have the database say that it is of a revision."""
+        database = engine.Database(self.conf)
+        self.addCleanup(database.close)
+        with database.engine.begin() as connection:
+            connection.execute(
+                sa.text('UPDATE alembic_version SET version_num = :number'),
+                {'number': revision})
+
+
+class Load:
+    """Requests images of the hosts' agents, as Nova's driver does."""
+
+    def __init__(self, site, images, directory):
+        self._site = site
+        self._images = images
+        self._directory = directory
+        self._ended = threading.Event()
+        self.served: list[Served] = []
+        self._threads = [
+            threading.Thread(target=self._run, args=(host,), daemon=True)
+            for host in HOSTS]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_error):
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(SECONDS)
+
+    def _run(self, host):
+        source = sources.Source(
+            local_client.LocalClient(str(self._site.socket(host))), None,
+            60.0, image_records.Verifier(signatures.Security()),
+            restarts.Restarts(120.0))
+        number = 0
+        while not self._ended.is_set():
+            name = list(self._images)[number % len(self._images)]
+            number += 1
+            self._request(source, host, name)
+            time.sleep(0.1)
+
+    def _request(self, source, host, name):
+        output = self._directory / f'{host}-{name}'
+        started = time.monotonic()
+        try:
+            delivery = source.deliver(
+                sources.Wanted(name, 'active', 'raw', None, None),
+                str(output))
+            whole = family.sha256(output) == self._images[name]
+            outcome = delivery.way if whole else 'damaged'
+            failed = not whole
+            output.unlink()
+        except Exception as error:
+            outcome, failed = f'{type(error).__name__}: {error}', True
+        self.served.append(Served(host, outcome, time.monotonic() - started,
+                                  failed))
+
+    def since(self, count):
+        """Number of requests of each host after the first so many."""
+        return [sum(each.host == host for each in self.served[count:])
+                for host in HOSTS]
+
+
+@unittest.skipUnless(EARLIER, 'DIFFCACHE_EARLIER names no earlier checkout')
+class RollingTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.earlier = Release('earlier', pathlib.Path(EARLIER, '.venv/bin'))
+        self.new = Release('new', pathlib.Path(sys.executable).parent)
+        self.site = self.useFixture(Site(self.earlier))
+        self.first = migration.current(self.site.conf)
+        images = family.write(self.directory)
+        self.contents = {name: self.site.agents.register_image(
+            self.site.context, repository, str(path), name, name).content_id
+            for repository in REPOSITORIES for name, path in images.items()}
+        self.site.wait(lambda: all(
+            [view.TEMPLATES, content] in self.site.status(host)['hosts'][each]
+            for host in HOSTS for each in REPOSITORIES
+            for content in self.contents.values()))
+        self.sha256 = {name: family.sha256(path)
+                       for name, path in images.items()}
+        self.hold(1)
+        self.site.wait(lambda: all(
+            self.site.status(name)['templates'] == len(images)
+            for name in HOSTS))
+
+    def hold(self, generation):
+        """Have hosts hold images, and the other hosts know of it."""
+        wanted = {host: [view.TEMPLATES, self.contents[name]]
+                  for host, name in HELD.items()}
+        for host, key in wanted.items():
+            self.site.agents.hold(self.site.context, host, generation,
+                                  [(*key, 0)])
+        self.site.wait(lambda: all(
+            key in self.site.status(name)['hosts'][host]
+            for name in HOSTS for host, key in wanted.items()))
+
+    def replace(self, name, release):
+        self.assertEqual(0, self.site.processes[name].stop())
+        self.site.launch(name, release)
+        self.site.wait(self.site.is_whole)
+        # Both hosts are served in this state of the upgrade.
+        count = len(self.load.served)
+        self.site.wait(lambda: min(self.load.since(count)) >= 8)
+
+    def test_upgrade_and_back_under_load(self):
+        with Load(self.site, self.sha256, self.directory) as self.load:
+            migration.upgrade(self.site.conf)
+            for name in (*CONDUCTORS, *REPOSITORIES, *HOSTS):
+                self.replace(name, self.new)
+            upgraded = len(self.load.served)
+            self.hold(2)
+            for name in (*HOSTS, *REPOSITORIES):
+                self.replace(name, self.earlier)
+            # Code that accepts no later schema, not even one that only adds.
+            self.site.set_revision(self.first)
+            for name in CONDUCTORS:
+                self.replace(name, self.earlier)
+            self.hold(3)
+        self.report(self.load.served[:upgraded])
+        self.report(self.load.served[upgraded:])
+        self.assertEqual([], [each for each in self.load.served
+                              if each.failed])
+        self.assertLessEqual({'local', 'peer'}, {
+            each.outcome for each in self.load.served})
+        for process in self.site.processes.values():
+            self.assertNotIn('UnsupportedVersion', process.printed())
+
+    def report(self, served):
+        """Print the figures of the documentation."""
+        ways = {}
+        for each in served:
+            way = 'failed' if each.failed else each.outcome
+            ways[way] = ways.get(way, 0) + 1
+        seconds = sorted(each.seconds for each in served)
+        print(json.dumps({
+            'requests': len(served), 'ways': ways,
+            'failed': sum(each.failed for each in served),
+            'median_seconds': round(seconds[len(seconds) // 2], 3),
+            'longest_seconds': round(seconds[-1], 3)}))
