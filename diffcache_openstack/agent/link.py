@@ -24,6 +24,7 @@ import time
 import typing
 
 from diffcache_openstack.agent.images import status as statuses
+from diffcache_openstack.agent.lazy import reports as hydration_reports
 from diffcache_openstack.agent.ssdcache import reports as volume_reports
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.state import host as hosts
@@ -65,6 +66,7 @@ class ConductorLink:
     :param interval: seconds between two heartbeats
     :param revoked: keys of hosts that are not accepted; None verifies none
     :param volumes: in this host's SSD cache; None without one
+    :param hydrations: reports of arriving images; None without diffcached
     """
 
     def __init__(self, clients: Clients, host: hosts.HostState,
@@ -72,7 +74,8 @@ class ConductorLink:
                  requests: request_spool.RequestSpool,
                  interval: float,
                  revoked: revocations.Revocations | None = None,
-                 volumes: cached_volumes.CachedVolumes | None = None
+                 volumes: cached_volumes.CachedVolumes | None = None,
+                 hydrations: hydration_reports.HydrationReports | None = None
                  ) -> None:
         self._conductor, self._agents, self._context = clients
         self._host = host
@@ -83,6 +86,7 @@ class ConductorLink:
         self._volumes = volumes
         self._reported_volumes: int | None = None
         self._volumes_at = 0.0
+        self._hydrations = hydrations
         self._stopped = threading.Event()
         self._registered_at: float | None = None
         self._reported_holdings: dict[views.Key, int] | None = None
@@ -124,6 +128,8 @@ class ConductorLink:
         self._report_fills()
         self._report_pending_images()
         self._report_volume_caches()
+        if self._hydrations is not None:
+            self._hydrations.report(self._context)
         # The map is needed to serve images; the history can wait.
         self._host.site_map.refresh()
         if len(self._requests):
@@ -297,6 +303,8 @@ class ConductorLink:
         self._reported_borrowed = self._reported_network = None
         self._reported_fills = self._reported_pending = None
         self._reported_volumes = None
+        if self._hydrations is not None:
+            self._hydrations.repeat()
 
     def _note_contact(self) -> None:
         if not self._host.site_map.reachable:

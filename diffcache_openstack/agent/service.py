@@ -33,6 +33,7 @@ from diffcache_openstack.agent.data_plane import in_process
 from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.data_plane import interface as data_plane
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
+from diffcache_openstack.agent.endpoints import lazy as lazy_endpoint
 from diffcache_openstack.agent.endpoints import versions as versions_endpoint
 from diffcache_openstack.agent.endpoints import volumes as volumes_endpoint
 from diffcache_openstack.agent.images import arrivals
@@ -42,6 +43,7 @@ from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
 from diffcache_openstack.agent.images import file_cache
 from diffcache_openstack.agent.images import filling
+from diffcache_openstack.agent.images import new_images
 from diffcache_openstack.agent.images import outputs
 from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.agent.images import recipes
@@ -52,7 +54,12 @@ from diffcache_openstack.agent.images import sources
 from diffcache_openstack.agent.images import status as statuses
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.lazy import daemon as lazy_daemon
+from diffcache_openstack.agent.lazy import hydrations as lazy_hydrations
 from diffcache_openstack.agent.lazy import images as lazy_images
+from diffcache_openstack.agent.lazy import learning as lazy_learning
+from diffcache_openstack.agent.lazy import reports as hydration_reports
+from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent import link
 from diffcache_openstack.agent.local import api as local_api
 from diffcache_openstack.agent.local import delivery
@@ -90,9 +97,12 @@ from diffcache_openstack.common import windows
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.sites import view as views
-from diffcache_openstack.ssdcache.engines import nbdkit
+from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache.engines import loading as engine_loading
+from diffcache_openstack.ssdcache.engines import ssdcached
 from diffcache_openstack.ssdcache import epochs
 
 LOG = log.getLogger(__name__)
@@ -211,6 +221,8 @@ class Agent(service.Service):
             self._clients.context)
         self._arrivals = arrivals.Arrivals(
             self._sources, self.transfers, self.host)
+        self._new_images = new_images.NewImages(
+            self.host, self._clients.agents, self._clients.context)
         self._prices = costs.Costs(self._sources, self.host, self._flights)
         self._contents = contents.Contents(
             self._builder, self.host, self._flights, kept, self.transfers,
@@ -226,7 +238,7 @@ class Agent(service.Service):
     def _new_filler(self) -> filling.Filler:
         options = self.conf.fill
         return filling.Filler(
-            self._builder, self.host, self._flights,
+            self._builder, self._arrivals, self.host, self._flights,
             self.plane.new_handle,
             filling.Limits(options.max_rate or None,
                            windows.Windows(options.windows).open_now,
@@ -236,15 +248,20 @@ class Agent(service.Service):
 
     def _build_reports(self) -> None:
         self._volumes = self._open_volumes()
+        self._servers = lazy_servers.Servers(
+            self._state / 'lazy_servers.json')
+        self._hydrations = self._new_hydrations()
         self.status = statuses.HostStatus(
             self.conf, self.plane, self.host, self.filler, self.requests,
             self.ingest.report if self.ingest is not None else None,
             {'patches_requested': self._patch_requests.counts,
              'arriving_bases': self._arrivals.counts,
+             'new_images': self._new_images.counts,
              'build_modes': self.server.modes.report})
         self._link = link.ConductorLink(
             self._clients, self.host, self.status, self.requests,
-            self.conf.agent.heartbeat_interval, self._revoked, self._volumes)
+            self.conf.agent.heartbeat_interval, self._revoked, self._volumes,
+            self._new_hydration_reports())
 
     def _build_local(self) -> None:
         options = self.conf.agent
@@ -258,19 +275,46 @@ class Agent(service.Service):
                 file_cache.FileCache(self._state / 'files',
                                      options.file_cache_capacity),
                 self._tools),
-            usage, self._new_throttle)
+            usage, self._new_throttle, self._new_images)
         self._borrowing = None if self._borrowed is None \
             else borrowing.Borrowing(
                 self._borrowed, self._builder, self.host, self.transfers,
                 self._new_throttle)
         self._delivery = delivery.Delivery(
             self.site_map, self.server, self._outputs, self._borrowing)
+        self._learning = self._new_learning()
         self._lazy = lazy_images.LazyImages(
             self.conf.lazy, self.host, self._builder, self.transfers, prices,
-            self._new_throttle)
+            self._new_throttle, self._servers, self._learning,
+            self._hydrations)
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self._delivery, usage,
             self.versions, self._lazy, self._volumes)
+
+    def _new_hydrations(self) -> lazy_hydrations.Hydrations | None:
+        options = self.conf.lazy
+        if not options.socket:
+            return None
+        return lazy_hydrations.Hydrations(
+            lazy_daemon.Daemon(options.socket), self._servers,
+            self._state / 'hydrations.json')
+
+    def _new_hydration_reports(self
+                               ) -> hydration_reports.HydrationReports | None:
+        if self._hydrations is None:
+            return None
+        return hydration_reports.HydrationReports(
+            self.name, self._hydrations,
+            conductor_lazy_api.LazyAPI(self._bus, self.conf))
+
+    def _new_learning(self) -> lazy_learning.Learning | None:
+        options = self.conf.lazy
+        if not options.socket:
+            return None
+        return lazy_learning.Learning(
+            self.name, lazy_daemon.Daemon(options.socket), self._servers,
+            conductor_lazy_api.LazyAPI(self._bus, self.conf),
+            self._state / 'profiles', options.learn_interval)
 
     def _new_metrics(self) -> metrics.MetricsServer | None:
         """Return the server of metrics; None if none is configured."""
@@ -294,10 +338,12 @@ class Agent(service.Service):
 
     def _open_volumes(self) -> cached_volumes.CachedVolumes | None:
         conf = self.conf.ssd_cache
-        if not conf.control:
+        if conf.engine == ssdcached.SsdcachedEngine.name and not conf.control:
             return None
         return cached_volumes.CachedVolumes(
-            nbdkit.NbdkitEngine(conf.control, conf.socket),
+            engine_loading.load(conf.engine, engines.Settings(
+                conf.control, conf.socket, conf.device, conf.volume_group,
+                conf.cache_id, conf.state_dir)),
             cached_volumes.Options(
                 tuple(conf.origins), conf.sequential_cutoff,
                 conf.reconnect_delay),
@@ -323,6 +369,7 @@ class Agent(service.Service):
             max_connections=conf.max_connections,
             max_connections_per_address=conf.max_connections_per_address,
             slow_time=float(conf.slow_time),
+            compress_below=float(conf.compress_below),
             distrust_time=float(conf.distrust_time), rate=conf.rate or None,
             latency=conf.latency, claim_ttl=float(conf.claim_ttl),
             lend_seconds=float(self.conf.agent.lend_seconds),
@@ -421,7 +468,7 @@ class Agent(service.Service):
             self.conf.glance.largest_image, conf.max_expansion,
             conf.unpack_timeout)
         return ingest.Ingest(source, into, self.held, self._tools, limits,
-                             conf.ingest_workers)
+                             conf.ingest_workers, conf.compression_level)
 
     # -- starting
 
@@ -430,6 +477,8 @@ class Agent(service.Service):
             self._run_until_stopped(self._borrowing)
         self._follow_site_map()
         self._run_until_stopped(self._lazy)
+        if self._learning is not None:
+            self._run_until_stopped(self._learning)
         self._run_until_stopped(self.versions)
         if self._volumes is not None:
             self._run_until_stopped(volume_epochs.EpochTimer(
@@ -458,12 +507,19 @@ class Agent(service.Service):
         A crash may have left objects that it forbids.
         """
         listeners: list[typing.Callable[[], object]] = [
-            self._local_images.forget_withdrawn, self.host.drop_withdrawn]
+            self._local_images.forget_withdrawn, self.host.drop_withdrawn,
+            self._forget_profiles]
         for listener in listeners:
             listener()
             self.site_map.subscribe(listener)
         self.site_map.subscribe(self.filler.wake if self.repository is None
                                 else self.repository.look)
+
+    def _forget_profiles(self) -> None:
+        if self._learning is not None:
+            self._learning.forget({
+                each.content_id
+                for each in self.site_map.current().templates})
 
     def _run_until_stopped(self, part: typing.Any) -> None:
         """Start a part that has the methods start and stop."""
@@ -483,9 +539,11 @@ class Agent(service.Service):
                     self.conf.repository.image_directories),
                 None if self.repository is None else on_demand.OnDemand(
                     self.repository,
-                    self.conf.repository.patches_on_demand)),
+                    self.conf.repository.patches_on_demand),
+                None if self.ingest is None else self.ingest.arriving),
             versions_endpoint.VersionsManager(self.versions),
-            volumes_endpoint.VolumesManager(self._volumes))
+            volumes_endpoint.VolumesManager(self._volumes),
+            lazy_endpoint.LazyManager(self._hydrations))
         started: list = []
 
         def start() -> None:

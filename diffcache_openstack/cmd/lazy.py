@@ -15,7 +15,6 @@ import argparse
 import dataclasses
 import json
 import os
-import shutil
 import socket
 import sys
 import typing
@@ -26,6 +25,7 @@ from cliff import show
 
 from diffcache_openstack.cmd import quick
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import programs
 from diffcache_openstack.prefetch import replay
 from diffcache_openstack.prefetch import scenario as scenarios
 
@@ -109,10 +109,6 @@ class Replay(quick.Quick, show.ShowOne):
         return list(document), [_column(v) for v in document.values()]
 
 
-class DaemonNotFound(exceptions.InvalidInput):
-    """The program diffcached is not installed."""
-
-
 class NotServed(exceptions.InvalidInput):
     """No daemon answers for a state folder."""
 
@@ -143,17 +139,6 @@ def _rate(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f'{text!r} is not a positive number of bytes')
     return int(text)
-
-
-def find_daemon() -> str:
-    """Return the path of diffcached: beside this Python, or in PATH."""
-    beside = os.path.join(os.path.dirname(sys.executable), 'diffcached')
-    found = shutil.which(beside) or shutil.which('diffcached')
-    if found is None:
-        raise DaemonNotFound(
-            f'diffcached is neither at {beside} nor in PATH: install the'
-            ' package diffcache-openstack again')
-    return found
 
 
 class Serve(quick.Quick, command.Command):
@@ -220,7 +205,7 @@ class Serve(quick.Quick, command.Command):
             'prefetch': args.prefetch == 'on',
             'profile': args.profile and os.path.abspath(args.profile),
             'record': args.record and os.path.abspath(args.record)}
-        daemon = find_daemon()
+        daemon = programs.find('diffcached')
         sys.stdout.flush()
         os.execv(daemon, [daemon, 'serve', json.dumps(config)])
 

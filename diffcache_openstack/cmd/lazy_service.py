@@ -19,8 +19,8 @@ import typing
 
 from oslo_config import cfg
 
-from diffcache_openstack.cmd import lazy
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import programs
 from diffcache_openstack.conf import opts
 
 PROGRAM = 'diffcache-lazy'
@@ -62,7 +62,7 @@ def main() -> int:
             PROGRAM, 'Serve images as files while they arrive, for the agent'
                      ' of this host.'))
         found = configuration(conf)
-        daemon = lazy.find_daemon()
+        daemon = programs.find('diffcached')
     except (cfg.Error, exceptions.DiffCacheError) as error:
         print(f'{PROGRAM}: error: {error}', file=sys.stderr)
         return 1

@@ -32,6 +32,8 @@ _PIECE = 1 << 20
 # The ways to an image take milliseconds to look up, and a catalogue may have
 # thousands.
 _LIST_SECONDS = 30.0
+# agent_api.MOST_IMAGE_WAIT, and the look-ups before and after.
+_LONGEST_WAIT = 65.0
 
 _BY_STATUS: dict[int, type[exceptions.DiffCacheError]] = {
     400: exceptions.InvalidInput,
@@ -41,9 +43,21 @@ _BY_STATUS: dict[int, type[exceptions.DiffCacheError]] = {
     507: exceptions.NoSpace,
 }
 
+# How a connection ends with the process at its other end.
+_GONE = (ConnectionError, EOFError, FileNotFoundError,
+         http.client.IncompleteRead)
+
 Progress = collections.abc.Callable[[int, int], None]
 RequestId = collections.abc.Callable[[], str | None]
 REQUEST_ID_HEADER = 'X-OpenStack-Request-ID'
+
+
+def is_gone(error: exceptions.DiffCacheError) -> bool:
+    """Return whether no agent listens, or it ended while it answered.
+
+    :param error: what a method raised
+    """
+    return isinstance(error.__cause__, _GONE)
 
 
 class LocalClient:
@@ -80,6 +94,18 @@ class LocalClient:
         :raises NotFound: the catalogue does not have it
         """
         return self._ask('GET', _path(image_id))
+
+    def new_image(self, image_id: str, size: int) -> dict[str, typing.Any]:
+        """Describe an image that the catalogue may not have yet.
+
+        The agent waits for a repository that is adding the image, as long as
+        that is worth it.
+
+        :param size: bytes of the image's file
+        :raises NotFound: no repository will have it soon
+        """
+        return self._ask('GET', f'{_path(image_id)}?new_file_size={size}',
+                         timeout=self._timeout + _LONGEST_WAIT)
 
     def drop(self, image_id: str) -> None:
         """Remove what this host holds of an image.
@@ -165,6 +191,20 @@ class LocalClient:
     def lazy(self) -> list[dict[str, typing.Any]]:
         """List the images that are served while they arrive."""
         return self._ask('GET', '/v1/lazy')['images']
+
+    def add_lazy_server(self, server_id: str,
+                        server: dict[str, typing.Any]) -> None:
+        """Announce that a server boots from an image that is served.
+
+        :param server: ``project_id``, ``image_id`` and ``label``
+        :raises NotFound: it is not served, or the agent is older than this
+            call
+        """
+        self._ask('PUT', f'/v1/lazy-servers/{server_id}', server)
+
+    def remove_lazy_server(self, server_id: str) -> None:
+        """Announce that a server is no longer on this host."""
+        self._ask('DELETE', f'/v1/lazy-servers/{server_id}', {})
 
     def release_lazy(self, content_id: str) -> None:
         """Announce that no new user of a served image comes.
@@ -294,7 +334,7 @@ class LocalClient:
                              int(line['progress']['total']))
         raise exceptions.ServiceUnavailable(
             f'The agent at {self._path} broke off while it {what}; its log'
-            f' may say why.')
+            f' may say why.') from EOFError()
 
     def _ask(self, method, path, body=None, timeout=None):
         with self._answer(method, path, body,

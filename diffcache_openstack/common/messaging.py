@@ -31,6 +31,7 @@ from oslo_versionedobjects import exception as ovo_exception
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import logs
+from diffcache_openstack.common import rpc_history
 from diffcache_openstack.common.signing import signatures
 
 LOG = log.getLogger(__name__)
@@ -132,15 +133,16 @@ class Bus:
         self._reach = Reach(broker_addresses(conf, url))
 
     def client(self, target: oslo_messaging.Target, timeout: float,
-               ) -> 'Client':
+               history: rpc_history.History) -> 'Client':
         """Return a client of the service that listens on a target's topic.
 
         :param timeout: seconds a call waits for its answer
+        :param history: of the interface, for the versions of calls
         """
         return Client(oslo_messaging.get_rpc_client(
             self._transport, target, timeout=timeout,
             serializer=self._serializer, retry=self._reach.attempts),
-            self._reach, _Wire(self._serializer, self.security))
+            self._reach, _Wire(self._serializer, self.security), history)
 
     def server(self, target: oslo_messaging.Target,
                endpoints: collections.abc.Sequence[object], gate: 'Gate',
@@ -374,18 +376,19 @@ class Client:
     """Calls methods of one service; errors are those of the suite."""
 
     def __init__(self, client: oslo_messaging.RPCClient, reach: 'Reach',
-                 wire: _Wire):
+                 wire: _Wire, history: rpc_history.History):
         self._client = client
         self._reach = reach
         self._wire = wire
+        self._history = history
 
     def prepared(self, **changes: typing.Any) -> 'Client':
-        """Return a client with another topic, version or timeout.
+        """Return a client with another topic or timeout.
 
         The arguments are those of oslo_messaging.RPCClient.prepare.
         """
         return Client(self._client.prepare(**changes), self._reach,
-                      self._wire)
+                      self._wire, self._history)
 
     def call(self, ctxt: contexts.RequestContext, method: str,
              **arguments: typing.Any) -> typing.Any:
@@ -397,7 +400,8 @@ class Client:
         self._reach.check()
         signed, values, nonce = self._signed(ctxt, method, arguments)
         try:
-            answer = self._client.call(signed, method, **values)
+            answer = self._versioned(method, values).call(
+                signed, method, **values)
             self._reach.confirm()
         except exceptions.DiffCacheError as error:
             if nonce is not None and self._wire.security.believes_only_signed:
@@ -420,9 +424,14 @@ class Client:
         self._reach.check()
         signed, values, _nonce = self._signed(ctxt, method, arguments)
         try:
-            self._client.cast(signed, method, **values)
+            self._versioned(method, values).cast(signed, method, **values)
         except messaging_exceptions.MessagingException as error:
             raise self._unavailable(method, error) from error
+
+    def _versioned(self, method, arguments):
+        """Return a client that sends the version that a call needs."""
+        return self._client.prepare(
+            version=self._history.needed(method, arguments))
 
     def _signed(self, ctxt, method, arguments):
         """Return context and arguments to send, and the signature's nonce."""

@@ -100,6 +100,17 @@ class Servers:
             raise exceptions.ServiceUnavailable(
                 f'{error} Correct the options of [nova].') from error
 
+    def on(self, host: str) -> list[Server]:
+        """Return the servers of a host.
+
+        :raises ServiceUnavailable: Nova does not answer, or refuses
+        """
+        try:
+            return list(map(_server, self._nova.servers_on(host)))
+        except exceptions.PermanentError as error:
+            raise exceptions.ServiceUnavailable(
+                f'{error} Correct the options of [nova].') from error
+
     def volumes_on(self, host: str) -> dict[str, Server]:
         """Return the servers of a host by the volumes attached to them.
 

@@ -32,8 +32,10 @@ from diffcache_openstack.conductor import demand
 from diffcache_openstack.conductor.endpoints import agents as agent_endpoint
 from diffcache_openstack.conductor.endpoints import control as control_endpoint
 from diffcache_openstack.conductor.endpoints import costs as cost_endpoint
+from diffcache_openstack.conductor.endpoints import lazy as lazy_endpoint
 from diffcache_openstack.conductor.endpoints import versions as versions_rpc
 from diffcache_openstack.conductor.endpoints import volumes as volumes_rpc
+from diffcache_openstack.conductor import hydrations
 from diffcache_openstack.conductor import ledger
 from diffcache_openstack.conductor import liveness
 from diffcache_openstack.conductor import metrics as conductor_metrics
@@ -57,6 +59,7 @@ from diffcache_openstack.db.patches import pairs as patch_pairs
 from diffcache_openstack.db import plans
 from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import agent_lazy_api
 from diffcache_openstack.rpc import agent_versions_api
 from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import buses
@@ -103,6 +106,9 @@ class ConductorService(service.Service):
         volumes = volume_caches.VolumeCaches(
             self._database, self._nova, agent_volumes_api.AgentVolumesAPI(
                 self._bus, self.conf))
+        arriving = hydrations.Hydrations(
+            self._database, self._nova,
+            agent_lazy_api.AgentLazyAPI(self._bus, self.conf))
         self._liveness = liveness.Liveness(self.conf, self._database)
         site_maps = self._maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
@@ -118,6 +124,7 @@ class ConductorService(service.Service):
              control_endpoint.ControlManager(
                  self._database, self._proposals, self._precacher),
              volumes_rpc.VolumesManager(volumes),
+             lazy_endpoint.LazyManager(self.conf, self._database, arriving),
              versions_rpc.VersionsManager(
                  self._versions, agents, heads.StoreHeads(self._database))],
             gate.Gate(methods.CONDUCTOR, self._bus.security, self._ledger))

@@ -26,6 +26,8 @@ GROUP = cfg.OptGroup(
 
 NONE = 'none'
 IDLE = 'idle'
+IMAGE = 'image'
+PROJECT = 'project'
 
 OPTS = [
     cfg.StrOpt(
@@ -85,6 +87,29 @@ depend on the hosts that it comes from.
 Bytes per second and image that hydration fetches at most, as a number or with
 a unit (``2MB``). Lower values leave more of the WAN to others; 0 is no limit.
 Reads of guests are not limited.
+'''),
+    cfg.FloatOpt(
+        'learn_interval',
+        default=5.0,
+        min=0.1,
+        max=3600.0,
+        help='''
+Seconds between two exchanges of an agent with the conductor, for each image
+that is served while it arrives: what servers of this host have read, for what
+those of other hosts have. Lower values let hosts that boot at the same time
+learn more from each other, and cost more calls.
+'''),
+    cfg.StrOpt(
+        'share_profiles',
+        default=IMAGE,
+        choices=[
+            (IMAGE, 'what servers read of a public image is prefetched for'
+                    ' those of all projects'),
+            (PROJECT, 'for those of the same project only'),
+        ],
+        help='''
+Who learns from what servers read of public images. Profiles of other images
+are always those of one project. Set the same value for conductors and the API.
 '''),
     cfg.FloatOpt(
         'worth_seconds',

@@ -27,6 +27,10 @@ from diffcache_openstack.db import engine as engines
 LOG = logging.getLogger(__name__)
 
 _SCRIPTS = pathlib.Path(__file__).parent / 'migrations'
+# Revisions are numbers. Within a series, the code of earlier ones works on
+# the schema of later ones; a migration that it would not work with begins the
+# next series, at the next multiple of this.
+_SERIES = 1000
 
 
 def _config() -> alembic_config.Config:
@@ -49,6 +53,21 @@ def is_known(revision: str) -> bool:
     return revision in {each.revision for each in known.walk_revisions()}
 
 
+def accepts(revision: str | None) -> bool:
+    """Return whether this code works on the schema of a revision.
+
+    It does on its own, and on those of later releases that only add to it, so
+    that services can be upgraded one after the other, and back.
+
+    :param revision: of a database; None without schema
+    """
+    expected = head()
+    if revision is None or expected is None or is_known(revision):
+        return revision == expected
+    return revision.isdigit() and int(revision) > int(expected) \
+        and int(revision) // _SERIES == int(expected) // _SERIES
+
+
 def current(conf: cfg.ConfigOpts, max_retries: int | None = None
             ) -> str | None:
     """Return the revision of the database; None if it has no schema yet.
@@ -66,17 +85,21 @@ def current(conf: cfg.ConfigOpts, max_retries: int | None = None
 
 
 def check_schema(conf: cfg.ConfigOpts) -> None:
-    """Check that the database has the schema this code expects.
+    """Check that the database has a schema that this code works on.
 
-    :raises PermanentError: it has another one or none, or refuses
+    :raises PermanentError: it has none or an unusable one, or refuses
     :raises ServiceUnavailable: its server does not answer
     """
     with engines.errors_explained(conf):
         found, expected = current(conf, max_retries=0), head()
-    if found != expected:
+    if not accepts(found):
         raise exceptions.PermanentError(
             f'The database is at revision {found or "none"}, this'
             f' version needs {expected}; run "diffcache-manage db sync".')
+    if found != expected:
+        LOG.warning('The database is at revision %s, of a newer release than'
+                    ' this service (%s); upgrade this service, too', found,
+                    expected)
 
 
 def wait_for_schema(conf: cfg.ConfigOpts) -> None:

@@ -35,6 +35,7 @@ KIND = sa.String(16)
 HOST = sa.String(255)
 SITE = sa.String(64)
 TEMPLATE = sa.String(128)
+PACKED = sa.LargeBinary().with_variant(mysql.MEDIUMBLOB(), 'mysql', 'mariadb')
 
 
 class UTCDateTime(sa.types.TypeDecorator):
@@ -255,6 +256,32 @@ class VolumeCache(Base):
     mode: orm.Mapped[str] = orm.mapped_column(sa.String(32))
     document: orm.Mapped[str] = orm.mapped_column(sa.Text)
     curve: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class Hydration(Base):
+    """The image that a server runs from while it arrives on a host.
+
+    ``document`` is JSON: what the host reports. The project is the one that
+    Nova names, None while it names none.
+    """
+
+    __tablename__ = 'hydrations'
+    __table_args__ = (
+        sa.Index('ix_hydrations_host_id', 'host_id'),
+        sa.Index('ix_hydrations_project_id', 'project_id'),
+        TABLE_OPTIONS,
+    )
+
+    server_id: orm.Mapped[str] = orm.mapped_column(sa.String(128),
+                                                   primary_key=True)
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'))
+    project_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
+    image_id: orm.Mapped[str] = orm.mapped_column(TEMPLATE)
+    content_id: orm.Mapped[str] = orm.mapped_column(HASH)
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(32))
+    document: orm.Mapped[str] = orm.mapped_column(sa.Text)
     updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 
 
@@ -770,6 +797,53 @@ class VersionPolicy(Base):
     alpha: orm.Mapped[str] = orm.mapped_column(sa.String(16))
     created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
     updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class Profile(Base):
+    """What instances read of an image, summed over hosts.
+
+    ``label`` groups servers that read alike: a flavor's name, or what the user
+    chose. An empty ``project_id`` is a profile of all projects. ``rows`` are
+    packed by :mod:`diffcache_openstack.prefetch.profiles`.
+    """
+
+    __tablename__ = 'profiles'
+    __table_args__ = (
+        sa.UniqueConstraint('image_id', 'project_id', 'label',
+                            name='uniq_profiles_subject'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[str] = orm.mapped_column(sa.String(36), primary_key=True)
+    image_id: orm.Mapped[str] = orm.mapped_column(
+        TEMPLATE, sa.ForeignKey('templates.id', ondelete='CASCADE'))
+    project_id: orm.Mapped[str] = orm.mapped_column(sa.String(128))
+    label: orm.Mapped[str] = orm.mapped_column(sa.String(128))
+    generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    instances: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    chunks: orm.Mapped[int]
+    rows: orm.Mapped[bytes] = orm.mapped_column(PACKED)
+    created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class ProfileContribution(Base):
+    """What one host has reported of a profile; an empty host is an import.
+
+    ``run`` and ``number`` are those of the last report; ``past`` are the rows
+    of former runs, ``rows`` those of this one.
+    """
+
+    __tablename__ = 'profile_contributions'
+
+    profile_id: orm.Mapped[str] = orm.mapped_column(
+        sa.String(36), sa.ForeignKey('profiles.id', ondelete='CASCADE'),
+        primary_key=True)
+    host: orm.Mapped[str] = orm.mapped_column(HOST, primary_key=True)
+    run: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    number: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    past: orm.Mapped[bytes] = orm.mapped_column(PACKED)
+    rows: orm.Mapped[bytes] = orm.mapped_column(PACKED)
 
 
 def _check_lengths(mapper, _connection, row):

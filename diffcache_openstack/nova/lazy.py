@@ -28,6 +28,7 @@ from oslo_utils import fileutils
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
+from diffcache_openstack.nova import boot_modes
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 
@@ -49,7 +50,7 @@ class LazyBases:
     """Links to arriving files in Nova's image cache.
 
     :param client: the agent
-    :param source: delivers whole images
+    :param source: delivers whole images, and waits for an agent that restarts
     :param tally: counts
     :param hash_raw_images: whether images are read whole before they are used
     """
@@ -112,8 +113,24 @@ class LazyBases:
             return None, _MIGRATION
         if self._hash_raw_images and wanted.disk_format == sources.RAW:
             return None, _HASH
-        found = self._client.open_lazy(wanted.id)
+        found = self._source.open_lazy(wanted.id)
         return found.get('path'), str(found.get('reason'))
+
+    def add_server(self, instance: typing.Any, image_id: str) -> None:
+        """Announce that a server boots from a base that is a link.
+
+        The agent learns from what it reads. A failure costs no server.
+
+        :param instance: Nova's
+        """
+        try:
+            self._source.add_lazy_server(instance.uuid, {
+                'project_id': instance.project_id, 'image_id': image_id,
+                'label': boot_modes.label(instance),
+                **boot_modes.hydration(instance)})
+        except exceptions.DiffCacheError as error:
+            LOG.info('The agent does not learn from server %s: %s',
+                     instance.uuid, error)
 
     def look(self, folder: pathlib.Path,
              name_of: collections.abc.Callable[[str], str],
@@ -127,6 +144,7 @@ class LazyBases:
             returns whether no server reads what was there before
         """
         for served in self._all_served():
+            self._forget_servers(served, folder.parent)
             bases = {image_id: folder / name_of(image_id)
                      for image_id in served['image_ids']}
             if served.get('held'):
@@ -141,6 +159,13 @@ class LazyBases:
                 if not any(links_to(base, served['path'])
                            for base in bases.values()):
                     self._release(served['content_id'])
+
+    def _forget_servers(self, served: dict[str, typing.Any],
+                        instances: pathlib.Path) -> None:
+        """Announce servers that have left: their folders are gone."""
+        for server_id in served.get('servers', []):
+            if not (instances / server_id).exists():
+                self._client.remove_lazy_server(server_id)
 
     def _all_served(self) -> list[dict[str, typing.Any]]:
         try:

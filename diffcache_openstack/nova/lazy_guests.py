@@ -20,12 +20,11 @@ import time
 import typing
 
 import libvirt
-import libvirt_qemu
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
-from diffcache_openstack.common import qemu_monitor
 from diffcache_openstack.nova import base_nodes
+from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import tally as tallies
 
 LOG = logging.getLogger(__name__)
@@ -47,8 +46,7 @@ Guests = collections.abc.Callable[[], collections.abc.Iterable[typing.Any]]
 
 def open_anew(domain: typing.Any, overlay: base_nodes.Overlay) -> None:
     """Have QEMU open a base image anew; see :mod:`.base_nodes`."""
-    base_nodes.open_anew(
-        qemu_monitor.Monitor(libvirt, libvirt_qemu, domain), overlay)
+    base_nodes.open_anew(domains.monitor(domain), overlay)
 
 
 class Leavers:
@@ -96,7 +94,7 @@ class Leavers:
         for overlay in base_nodes.overlays(domain.XMLDesc(0)):
             if overlay.base != str(base):
                 continue
-            if _is_busy(domain, overlay):
+            if domains.is_busy(domain, overlay.device):
                 return False
             try:
                 open_anew(domain, overlay)
@@ -111,12 +109,6 @@ class Leavers:
             LOG.info('Server %s reads its base image from %s now', guest.uuid,
                      base)
         return True
-
-
-def _is_busy(domain: typing.Any, overlay: base_nodes.Overlay) -> bool:
-    """Return whether libvirt works on a server, or copies the disk."""
-    return (domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE
-            or bool(domain.blockJobInfo(overlay.device, 0)))
 
 
 @dataclasses.dataclass(frozen=True)

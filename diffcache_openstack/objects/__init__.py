@@ -21,6 +21,9 @@ from diffcache_openstack.objects.catalogue import PATCHES  # noqa: F401
 from diffcache_openstack.objects.catalogue import SHARED  # noqa: F401
 from diffcache_openstack.objects.catalogue import Template  # noqa: F401
 from diffcache_openstack.objects.catalogue import TEMPLATES  # noqa: F401
+from diffcache_openstack.objects.hydration import Hydration  # noqa: F401
+from diffcache_openstack.objects.hydration import (  # noqa: F401
+    HydrationSource)
 from diffcache_openstack.objects.patch_work import ImageSketch  # noqa: F401
 from diffcache_openstack.objects.patch_work import PairReport  # noqa: F401
 from diffcache_openstack.objects.patch_work import PatchPair  # noqa: F401

@@ -19,10 +19,18 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
 
 TOPIC = 'diffcache-agent'
-VERSION = '1.2'
+HISTORY = rpc_history.History({
+    '1.0': ('hold', 'site_map_changed', 'get_image', 'register_image',
+            'verify_object', 'status'),
+    '1.1': ('hold.shares',),
+    '1.2': ('create_patch',),
+    '1.3': ('await_image',),
+})
+VERSION = HISTORY.latest
 
 # Of one call of create_patch.
 MOST_BASES = 64
@@ -31,6 +39,11 @@ MOST_SECONDS = 86400.0
 WAIT_FRACTION = 0.5
 # The shortest time that is waited, seconds.
 LEAST_WAIT = 1.0
+
+# The longest time that a host waits for an image to be added, seconds.
+MOST_IMAGE_WAIT = 60.0
+# What the answer may take besides.
+_ANSWER_SECONDS = 1.0
 
 Share = tuple[str, str, str, int | None, list[str]]
 
@@ -71,18 +84,13 @@ class AgentAPI:
 
     ``host`` is the name of the host whose agent is meant. Calls raise
     ServiceUnavailable if it does not answer.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: ``hold`` takes shares
-    * 1.2: create_patch
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
-        target = oslo_messaging.Target(topic=TOPIC, version=VERSION)
+        target = oslo_messaging.Target(topic=TOPIC)
         self._conf = conf
-        self._client = bus.client(target, conf.conductor.rpc_timeout)
+        self._client = bus.client(target, conf.conductor.rpc_timeout,
+                                  HISTORY)
 
     def hold(self, ctxt: contexts.RequestContext, host: str, generation: int,
              items: collections.abc.Sequence[tuple[str, str, int]],
@@ -95,9 +103,10 @@ class AgentAPI:
         :param shares: (kind, id, job, rate, windows) of items that a precache
             job limits
         """
+        limits = {'shares': [list(share) for share in shares]} \
+            if shares else {}
         self._to(host).cast(ctxt, 'hold', generation=generation,
-                            items=[list(item) for item in items],
-                            shares=[list(share) for share in shares])
+                            items=[list(item) for item in items], **limits)
 
     def site_map_changed(self, ctxt: contexts.RequestContext, host: str,
                          generation: int) -> None:
@@ -149,6 +158,26 @@ class AgentAPI:
             ctxt, 'create_patch', target=wanted.target,
             bases=list(wanted.bases),
             seconds=min(wanted.seconds, MOST_SECONDS), mbps=wanted.mbps)
+
+    def await_image(self, ctxt: contexts.RequestContext, host: str,
+                    image_id: str, size: int, mbps: float
+                    ) -> objects.Template | None:
+        """Have a repository serve an image that it is just adding.
+
+        :param size: bytes of the image's file
+        :param mbps: rate at which the image will be read
+        :returns: the image, which hosts can read; it may not be registered
+            yet. None if it is not worth to wait for
+        :raises InvalidInput: the host is no repository, or older than this
+        :raises ServiceUnavailable: no answer within MOST_IMAGE_WAIT, or no
+            sign of life within ``[conductor] rpc_timeout``
+        """
+        timeout = MOST_IMAGE_WAIT + _ANSWER_SECONDS
+        call = self._client.prepared(
+            topic=topic_of(host), timeout=timeout, call_monitor_timeout=min(
+                timeout, self._conf.conductor.rpc_timeout))
+        return call.call(ctxt, 'await_image', image_id=image_id, size=size,
+                         mbps=mbps)
 
     def verify_object(self, ctxt: contexts.RequestContext, host: str,
                       kind: str, object_id: str) -> None:

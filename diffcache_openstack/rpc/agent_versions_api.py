@@ -16,27 +16,28 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 
 NAMESPACE = 'versions'
-VERSION = '1.0'
+HISTORY = rpc_history.History({
+    '1.0': ('perform', 'cancel'),
+})
+VERSION = HISTORY.latest
 
 
 class AgentVersionsAPI:
     """Client side of the agent RPC API for versions.
 
     All calls are casts: agents report their progress to the conductor.
-
-    Version history:
-
-    * 1.0: first version
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
         target = oslo_messaging.Target(
-            topic=agent_api.TOPIC, namespace=NAMESPACE, version=VERSION)
-        self._client = bus.client(target, conf.conductor.rpc_timeout)
+            topic=agent_api.TOPIC, namespace=NAMESPACE)
+        self._client = bus.client(target, conf.conductor.rpc_timeout,
+                                  HISTORY)
 
     def perform(self, ctxt: contexts.RequestContext, host: str,
                 task: objects.VersionTask) -> None:

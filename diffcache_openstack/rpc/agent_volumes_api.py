@@ -18,11 +18,15 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 
 NAMESPACE = 'volumes'
-VERSION = '1.0'
+HISTORY = rpc_history.History({
+    '1.0': ('change_volume', 'flush_volume', 'invalidate_volume'),
+})
+VERSION = HISTORY.latest
 
 
 class AgentVolumesAPI:
@@ -30,16 +34,13 @@ class AgentVolumesAPI:
 
     All methods raise ServiceUnavailable if the host does not answer, and
     NotFound if the volume is not in its cache.
-
-    Version history:
-
-    * 1.0: first version
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
         target = oslo_messaging.Target(
-            topic=agent_api.TOPIC, namespace=NAMESPACE, version=VERSION)
-        self._client = bus.client(target, conf.conductor.rpc_timeout)
+            topic=agent_api.TOPIC, namespace=NAMESPACE)
+        self._client = bus.client(target, conf.conductor.rpc_timeout,
+                                  HISTORY)
 
     def change_volume(self, ctxt: contexts.RequestContext, host: str,
                       volume_id: str, generation: int,

@@ -18,11 +18,26 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fingerprints
 
 TOPIC = 'diffcache-conductor'
-VERSION = '1.8'
+HISTORY = rpc_history.History({
+    '1.0': ('register_host', 'report_holdings', 'remove_host',
+            'register_template', 'get_template', 'remove_template',
+            'register_patch', 'missing_patches', 'get_site_map',
+            'report_requests', 'plan_now', 'get_plan'),
+    '1.1': ('report_fills',),
+    '1.2': ('remove_dead_host',),
+    '1.3': ('get_revoked_keys',),
+    '1.4': ('patch_work', 'report_sketches', 'report_pairs'),
+    '1.5': ('report_pending_images',),
+    '1.6': ('update_site_map', 'change_holdings'),
+    '1.7': ('report_borrowed', 'find_unregistered', 'report_network'),
+    '1.8': ('report_volume_caches',),
+})
+VERSION = HISTORY.latest
 
 # What a plan takes beside the solver's time limit: reading, writing, and
 # waiting for a round that another conductor is in.
@@ -35,25 +50,13 @@ class ConductorAPI:
     Every method may be called again after a lost answer: doing something
     twice has the effect of doing it once. All raise ServiceUnavailable if no
     conductor answers.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: report_fills
-    * 1.2: remove_dead_host
-    * 1.3: get_revoked_keys
-    * 1.4: patch_work, report_sketches, report_pairs; missing_patches is only
-      called by older agents
-    * 1.5: report_pending_images
-    * 1.6: update_site_map, change_holdings
-    * 1.7: report_borrowed, find_unregistered, report_network
-    * 1.8: report_volume_caches
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
-        target = oslo_messaging.Target(topic=TOPIC, version=VERSION)
+        target = oslo_messaging.Target(topic=TOPIC)
         self._conf = conf
-        self._client = bus.client(target, conf.conductor.rpc_timeout)
+        self._client = bus.client(target, conf.conductor.rpc_timeout,
+                                  HISTORY)
 
     def register_host(self, ctxt: contexts.RequestContext,
                       host: objects.Host) -> objects.Host:
@@ -218,6 +221,8 @@ class ConductorAPI:
     def missing_patches(self, ctxt: contexts.RequestContext, host: str
                         ) -> list[tuple[str, str]]:
         """Return pairs (base, target) of contents on a host without a patch.
+
+        Only agents of earlier releases, without patch_work, call it.
 
         :raises NotFound: the host is not registered
         """

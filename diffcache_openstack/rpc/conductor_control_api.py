@@ -22,28 +22,31 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_api
 
 NAMESPACE = 'control'
-VERSION = '1.0'
+HISTORY = rpc_history.History({
+    '1.0': ('propose_plan', 'apply_plan', 'cancel_plan', 'explain_plan',
+            'what_if', 'create_precache_job', 'update_precache_job',
+            'cancel_precache_job', 'retry_precache_job'),
+})
+VERSION = HISTORY.latest
 
 
 class ControlAPI:
     """Client side of the API for plans and precache jobs.
 
     All methods raise ServiceUnavailable if no conductor answers.
-
-    Version history:
-
-    * 1.0: first version
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
         target = oslo_messaging.Target(
-            topic=conductor_api.TOPIC, namespace=NAMESPACE, version=VERSION)
+            topic=conductor_api.TOPIC, namespace=NAMESPACE)
         self._conf = conf
-        self._client = bus.client(target, conf.conductor.rpc_timeout)
+        self._client = bus.client(target, conf.conductor.rpc_timeout,
+                                  HISTORY)
 
     def propose_plan(self, ctxt: contexts.RequestContext, site: str,
                      solver: str | None, time_limit: float | None) -> str:

@@ -21,19 +21,18 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import rpc_history
 from diffcache_openstack.rpc import conductor_api
 
 NAMESPACE = 'costs'
-VERSION = '1.0'
+HISTORY = rpc_history.History({
+    '1.0': ('build_costs',),
+})
+VERSION = HISTORY.latest
 
 
 class CostsAPI:
-    """Client side of the API for costs of building images on hosts.
-
-    Version history:
-
-    * 1.0: first version
-    """
+    """Client side of the API for costs of building images on hosts."""
 
     def __init__(self, bus: messaging.Bus, timeout: float,
                  exchange: str | None = None) -> None:
@@ -46,7 +45,7 @@ class CostsAPI:
         self._client = bus.client(
             oslo_messaging.Target(
                 exchange=exchange, topic=conductor_api.TOPIC,
-                namespace=NAMESPACE, version=VERSION), timeout)
+                namespace=NAMESPACE), timeout, HISTORY)
 
     def build_costs(self, ctxt: contexts.RequestContext, image_id: str,
                     hosts: collections.abc.Sequence[str]) -> dict[str, float]:

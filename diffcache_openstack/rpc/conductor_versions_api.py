@@ -21,31 +21,35 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import conductor_api
 
 NAMESPACE = 'versions'
-VERSION = '1.3'
+HISTORY = rpc_history.History({
+    '1.0': ('create_version', 'update_version', 'delete_version',
+            'restore_version', 'export_version', 'diff_versions',
+            'verify_versions', 'cancel_task', 'set_policy', 'unset_policy',
+            'report_task', 'begin_local'),
+    '1.1': ('restore_version.way',),
+    '1.2': ('read_head', 'move_head'),
+    '1.3': ('rotate_key',),
+})
+VERSION = HISTORY.latest
 
 
 class VersionsAPI:
     """Client side of the API for versions.
 
     All methods raise ServiceUnavailable if no conductor answers.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: ``way`` of restore_version
-    * 1.2: read_head, move_head
-    * 1.3: rotate_key
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
         target = oslo_messaging.Target(
-            topic=conductor_api.TOPIC, namespace=NAMESPACE, version=VERSION)
-        self._client = bus.client(target, conf.conductor.rpc_timeout)
+            topic=conductor_api.TOPIC, namespace=NAMESPACE)
+        self._client = bus.client(target, conf.conductor.rpc_timeout,
+                                  HISTORY)
 
     def create_version(self, ctxt: contexts.RequestContext,
                        new: objects.NewVersion) -> None:
@@ -90,9 +94,10 @@ class VersionsAPI:
         :raises Conflict: the server is not stopped, or is being restored, or
             the version is not complete
         """
+        chosen = {} if way == versions.AUTO else {'way': way}
         self._client.call(ctxt, 'restore_version', version_id=version_id,
                           task_id=task_id, keep_version=keep_version,
-                          dry_run=dry_run, way=way)
+                          dry_run=dry_run, **chosen)
 
     def export_version(self, ctxt: contexts.RequestContext, version_id: str,
                        task_id: str, name: str) -> None:

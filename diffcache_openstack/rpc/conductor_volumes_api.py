@@ -18,10 +18,14 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import rpc_history
 from diffcache_openstack.rpc import conductor_api
 
 NAMESPACE = 'volumes'
-VERSION = '1.0'
+HISTORY = rpc_history.History({
+    '1.0': ('change_volume', 'flush_volume', 'invalidate_volume'),
+})
+VERSION = HISTORY.latest
 
 
 class VolumesAPI:
@@ -29,16 +33,13 @@ class VolumesAPI:
 
     All methods raise ServiceUnavailable if the conductor or the volume's host
     does not answer, and NotFound if the volume is in no cache.
-
-    Version history:
-
-    * 1.0: first version
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
         target = oslo_messaging.Target(
-            topic=conductor_api.TOPIC, namespace=NAMESPACE, version=VERSION)
-        self._client = bus.client(target, conf.conductor.rpc_timeout)
+            topic=conductor_api.TOPIC, namespace=NAMESPACE)
+        self._client = bus.client(target, conf.conductor.rpc_timeout,
+                                  HISTORY)
 
     def change_volume(self, ctxt: contexts.RequestContext, volume_id: str,
                       generation: int, settings: dict[str, typing.Any]

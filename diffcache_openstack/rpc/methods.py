@@ -26,13 +26,17 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import hydration
 from diffcache_openstack.objects import plan as plan_objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.objects import volume_cache
+from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import agent_lazy_api
 from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.rpc import conductor_volumes_api
 
@@ -46,6 +50,10 @@ MOST_SECONDS = 600.0
 MOST_HOSTS = 100_000
 # In the SSD cache of a host; those of all its servers are fewer.
 MOST_VOLUMES = 65_536
+# Of one host.
+MOST_SERVERS = 65_536
+# Whose servers one host runs of one image.
+MOST_PROJECTS = 1000
 
 Arguments = dict[str, oslo_fields.Field]
 # Names of the hosts that the arguments of a call speak for.
@@ -303,6 +311,43 @@ _COSTS: Table = {
         changes=False),
 }
 
+_ROWS = _field(fields.List(Tuple(COUNT, COUNT, COUNT), profiles.MOST_ROWS))
+# A label of a profile, such as a flavor's name.
+_PROFILE_LABEL = fields.StringField(profiles.LABEL_PATTERN, 128)
+
+_HYDRATION_SETTINGS = Record(
+    deadline=_field(NumberWithin(1, hydration.LONGEST_DEADLINE),
+                    nullable=True),
+    rate=fields.NonNegativeIntegerField(nullable=True),
+    paused=fields.BooleanField())
+
+
+# Of the conductor, and of agents.
+_CHANGE_HYDRATION = Method(CONTROLLER, {
+    'server_id': IMAGE, 'generation': COUNT,
+    'wanted': _field(_HYDRATION_SETTINGS)})
+
+_LAZY: Table = {
+    (conductor_lazy_api.NAMESPACE, name): method for name, method in {
+        'exchange_reads': Method(
+            HOSTS, {'host': HOST, 'image_id': IMAGE,
+                    'projects': fields.ListOfStringsField(
+                        fields.ID_PATTERN, MOST_PROJECTS),
+                    'label': _PROFILE_LABEL, 'run': COUNT, 'number': COUNT,
+                    'rows': _ROWS, 'known_id': fields.UUIDField(nullable=True),
+                    'known_generation': GENERATION},
+            speakers=_argument_host),
+        'import_profile': Method(CONTROLLER, {
+            'profile_id': UUID, 'image_id': IMAGE,
+            'project_id': fields.IdField(nullable=True),
+            'label': _PROFILE_LABEL, 'rows': _ROWS}),
+        'delete_profile': Method(CONTROLLER, {'profile_id': UUID}),
+        'report_hydrations': Method(
+            HOSTS, {'host': HOST, 'hydrations': fields.ListOfObjectsField(
+                'Hydration', MOST_SERVERS)}, speakers=_argument_host),
+        'change_hydration': _CHANGE_HYDRATION,
+    }.items()}
+
 _VERSIONS: Table = {
     (conductor_versions_api.NAMESPACE, name): method for name, method in {
         'create_version': Method(CONTROLLER, {'new': _object('NewVersion')}),
@@ -363,11 +408,12 @@ def _volumes(namespace: str) -> Table:
     }.items()}
 
 
-CONDUCTOR: Table = {**_AGENTS, **_CONTROL, **_COSTS, **_VERSIONS,
+CONDUCTOR: Table = {**_AGENTS, **_CONTROL, **_COSTS, **_LAZY, **_VERSIONS,
                     **_volumes(conductor_volumes_api.NAMESPACE)}
 
 AGENT: Table = {
     **_volumes(agent_volumes_api.NAMESPACE),
+    (agent_lazy_api.NAMESPACE, 'change_hydration'): _CHANGE_HYDRATION,
     (None, 'hold'): Method(CONTROLLER, {
         'generation': COUNT,
         'items': _tuples(KIND, fields.HashField(),
@@ -386,6 +432,9 @@ AGENT: Table = {
         'bases': fields.ListOfStringsField(fields.HASH_PATTERN,
                                            agent_api.MOST_BASES),
         'seconds': _field(NumberWithin(0, agent_api.MOST_SECONDS)),
+        'mbps': _field(NumberWithin(1e-6, 1e9))}),
+    (None, 'await_image'): Method(HOSTS, {
+        'image_id': IMAGE, 'size': COUNT,
         'mbps': _field(NumberWithin(1e-6, 1e9))}),
     (None, 'verify_object'): Method(HOSTS, {
         'kind': KIND, 'object_id': fields.HashField()}),

@@ -285,6 +285,10 @@ class SiteView:
             f'generation {self.generation}); check the id, or register the '
             f'image at the repository.')
 
+    def has(self, template_id: str) -> bool:
+        """Return whether the map has a template, withdrawn ones too."""
+        return template_id in self._by_id
+
     def content(self, content_id: str) -> TemplateRef | None:
         """Return a template with this content, if the catalogue has one."""
         return self._by_content.get(content_id)

@@ -14,10 +14,10 @@
 
 usage: tools/lib/messages.py update|check
 
-``update`` writes the messages of code and templates to the catalogue of each
-language, django.po, and compiles it. ``check`` fails where that would change
-something, or where a message is not translated. Run it in an environment with
-Horizon, whose Django and Babel it uses.
+``update`` writes the messages of code and templates to the catalogues of each
+language, django.po and djangojs.po, and compiles them. ``check`` fails where
+that would change something, or where a message is not translated. Run it in an
+environment with Horizon, whose Django and Babel it uses.
 """
 
 import collections.abc
@@ -41,21 +41,36 @@ _KEYWORDS: dict = {
                        ('npgettext', ((1, 'c'), 2, 3)))
     for end in ('', '_lazy')}
 _KEYWORDS['_'] = None
+_STATIC = PANELS / 'static'
 
 
-def extracted() -> catalog.Catalog:
-    """Return the messages of code and templates."""
+def _templatized(path: pathlib.Path) -> str:
+    """Return the messages of a template of Django as Python code."""
+    if _STATIC in path.parents:
+        return ''
+    return template.templatize(path.read_text())
+
+
+# How messages are found, by the endings of files.
+_SOURCES: dict = {
+    'django': {'.py': ('python', pathlib.Path.read_text),
+               '.html': ('python', _templatized)},
+    'djangojs': {'.js': ('javascript', pathlib.Path.read_text)}}
+
+
+def extracted(domain: str) -> catalog.Catalog:
+    """Return the messages of code and templates.
+
+    :param domain: ``django``, or ``djangojs`` for what browsers run
+    """
     found = catalog.Catalog(project='diffcache-openstack',
                             charset='utf-8', fuzzy=False)
     for path in sorted(PANELS.rglob('*')):
-        if path.suffix == '.py':
-            source = path.read_text()
-        elif path.suffix == '.html':
-            source = template.templatize(path.read_text())
-        else:
+        method, read = _SOURCES[domain].get(path.suffix, (None, None))
+        if method is None or not path.is_file():
             continue
         for line, message, _comments, context in extract.extract(
-                'python', io.BytesIO(source.encode()), _KEYWORDS):
+                method, io.BytesIO(read(path).encode()), _KEYWORDS):
             found.add(message, context=context, locations=[
                 (str(path.relative_to(PANELS)), line)])
     return found
@@ -65,7 +80,7 @@ def updated(path: pathlib.Path) -> catalog.Catalog:
     """Return a language's catalogue with the messages of today."""
     with path.open('rb') as file:
         kept = pofile.read_po(file, locale=path.parts[-3])
-    kept.update(extracted(), no_fuzzy_matching=True,
+    kept.update(extracted(path.stem), no_fuzzy_matching=True,
                 update_creation_date=False)
     kept.obsolete.clear()
     return kept
@@ -83,8 +98,8 @@ def written(messages: catalog.Catalog) -> tuple[bytes, bytes]:
 
 def catalogues() -> collections.abc.Iterator[tuple[
         pathlib.Path, catalog.Catalog, bytes, bytes]]:
-    """Yield each language's file, its messages, and both files' contents."""
-    for path in sorted(PANELS.glob('locale/*/LC_MESSAGES/django.po')):
+    """Yield each language's files, their messages, and files' contents."""
+    for path in sorted(PANELS.glob('locale/*/LC_MESSAGES/*.po')):
         messages = updated(path)
         yield path, messages, *written(messages)
 

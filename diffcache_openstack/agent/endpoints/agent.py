@@ -20,6 +20,7 @@ from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.images import status as statuses
 from diffcache_openstack.agent.local import delivery as deliveries
+from diffcache_openstack.agent.repository import arriving_images
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import incoming as incomings
 from diffcache_openstack.agent.repository import on_demand
@@ -46,6 +47,7 @@ class AgentManager:
     :param incoming: files that may be registered
     :param patches: creates patches on request; None where this is no
         repository
+    :param arriving: images that are being added; None where none are
     """
 
     target = oslo_messaging.Target(version=agent_api.VERSION)
@@ -54,8 +56,11 @@ class AgentManager:
                  filler: filling.Filler, status: statuses.HostStatus,
                  repository: catalogue.Repository | None = None,
                  incoming: incomings.Incoming | None = None,
-                 patches: on_demand.OnDemand | None = None) -> None:
+                 patches: on_demand.OnDemand | None = None,
+                 arriving: arriving_images.ArrivingImages | None = None
+                 ) -> None:
         self._host = host
+        self._arriving = arriving
         self._patches = patches
         self._delivery = delivery
         self._incoming = incoming or incomings.Incoming([])
@@ -125,6 +130,18 @@ class AgentManager:
             target, tuple(bases), seconds, mbps))
         return None if found is None \
             else objects.Patch(**dataclasses.asdict(found))
+
+    @messaging.exposed
+    def await_image(self, ctxt: contexts.RequestContext, image_id: str,
+                    size: int, mbps: float) -> objects.Template | None:
+        """Return an image that is just being added, if that is worth it.
+
+        :raises InvalidInput: this is no repository
+        """
+        if self._repository is None:
+            raise self._no_repository()
+        return None if self._arriving is None \
+            else self._arriving.wait(image_id, size, mbps)
 
     def _no_repository(self) -> exceptions.InvalidInput:
         return exceptions.InvalidInput(

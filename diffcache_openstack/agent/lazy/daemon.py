@@ -46,6 +46,13 @@ class Daemon:
         """Return the status of all images that are served."""
         return self._ask('GET', '/v1/images')['images']
 
+    def image(self, content_id: str) -> Document:
+        """Return the status of an image.
+
+        :raises NotFound: it is not served
+        """
+        return self._ask('GET', f'/v1/images/{content_id}')
+
     def add(self, content_id: str, wanted: Document) -> Document:
         """Serve an image; return its status when it can be read.
 
@@ -53,8 +60,8 @@ class Daemon:
             which they are asked, ``wait`` in seconds, and may be ``homes``
             (``own``, the name of this host, and ``hosts``, each with ``name``
             and ``url``), ``hydrate``, ``rate`` in bytes per second and
-            ``profile`` (a path). If the image is served already, its manifest
-            stays
+            ``profile`` (a path). If the image is served already, its manifest,
+            ``hydrate`` and ``rate`` stay
         :raises InvalidInput: it cannot be served as wanted
         """
         return self._ask('PUT', f'/v1/images/{content_id}', wanted)
@@ -64,7 +71,8 @@ class Daemon:
 
         :param changed: ``sources``, ``homes``, ``hydrate``, ``rate``,
             ``wait`` or ``profile``, as for :meth:`add`; what is left out
-            stays. A profile is used at once, and guests notice nothing
+            stays, and ``rate`` None removes the limit. A profile is used at
+            once, and guests notice nothing
         :raises InvalidInput: it cannot be changed like that
         :raises NotFound: it is not served
         """

@@ -33,6 +33,10 @@ from diffcache_openstack.agent.images import costs as prices
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers as transfer
 from diffcache_openstack.agent.lazy import daemon as daemons
+from diffcache_openstack.agent.lazy import hydrations as lazy_hydrations
+from diffcache_openstack.agent.lazy import learning as learnings
+from diffcache_openstack.agent.lazy import servers as lazy_servers
+from diffcache_openstack.agent.lazy import sources as lazy_sources
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import lazy as lazy_options
@@ -78,17 +82,29 @@ class LazyImages:
     :param moved: transfers of this host
     :param costs: what images cost here
     :param new_throttle: gives the throttle of a request
+    :param servers: that use the images
+    :param learning: exchanges what is read of them; None for none
+    :param hydrations: of the images; None without diffcached
     """
 
     def __init__(self, options: cfg.ConfigOpts, host: hosts.HostState,
                  builder: building.Builder, moved: transfer.Transfers,
                  costs: prices.Costs,
                  new_throttle: collections.abc.Callable[
-                     [], throttles.Throttle]) -> None:
+                     [], throttles.Throttle],
+                 servers: lazy_servers.Servers,
+                 learning: learnings.Learning | None = None,
+                 hydrations: lazy_hydrations.Hydrations | None = None
+                 ) -> None:
         self._options = options
+        self._hydrations = hydrations
+        self._servers = servers
+        self._learning = learning
         self._host = host
         self._builder = builder
         self._transfers = moved
+        self._sources = lazy_sources.ImageSources(host, moved,
+                                                  builder.sources)
         self._costs = costs
         self._new_throttle = new_throttle
         self._daemon = daemons.Daemon(options.socket) \
@@ -155,11 +171,35 @@ class LazyImages:
                 served = self._served.get(each['content_id'])
             found.append({
                 **each, 'held': served is not None and served.held,
+                'servers': [server.id for server
+                            in self._servers.of(each['content_id'])],
                 'image_ids': [
                     template.id for template
                     in self._host.site_map.current().templates
                     if template.content_id == each['content_id']]})
         return found
+
+    def add_server(self, server: lazy_servers.Server,
+                   wish: lazy_servers.Wish | None = None) -> None:
+        """Note that a server boots from an image that is served.
+
+        :param wish: when its image is to be whole, at its first boot; None
+            for whenever
+        :raises NotFound: it is not served
+        """
+        template = self._host.site_map.find(server.image_id)
+        is_new = self._servers.add(template.content_id, server)
+        if self._learning is not None:
+            self._learning.wake()
+        if is_new and wish is not None:
+            self._consider(template.content_id, server, wish)
+        self._host.report_due.set()
+
+    def remove_server(self, server_id: str) -> None:
+        """Note that a server is no longer on this host."""
+        self._servers.remove(server_id)
+        if self._hydrations is not None:
+            self._hydrations.remove_server(server_id)
 
     def release(self, content_id: str) -> None:
         """Note that no new user of a served image comes.
@@ -183,10 +223,13 @@ class LazyImages:
         """
         if self._daemon is None:
             return
-        found = {each['content_id']: each for each in self._daemon.images()}
         with self._lock:
+            # What is added meanwhile waits: it must not seem to be gone.
+            found = {each['content_id']: each
+                     for each in self._daemon.images()}
             for content_id in self._served.keys() - found.keys():
                 self._served.pop(content_id).uses.close()
+            self._servers.keep(found)
             for content_id, status in found.items():
                 try:
                     self._look_at(content_id, status)
@@ -194,6 +237,18 @@ class LazyImages:
                     LOG.warning('Could not look after the content %s, which'
                                 ' is served while it arrives: %s',
                                 content_id, error)
+
+    def _consider(self, content_id: str, server: lazy_servers.Server,
+                  wish: lazy_servers.Wish) -> None:
+        if self._hydrations is None:
+            return
+        try:
+            self._hydrations.wish(content_id, server.id, wish)
+        except exceptions.DiffCacheError as error:
+            # The server boots all the same.
+            LOG.warning('Server %s asked for its image to be whole within'
+                        ' %s s at %s bytes/s at most, which could not be'
+                        ' set: %s', server.id, wish.seconds, wish.rate, error)
 
     # -- inside; the lock is held
 
@@ -211,11 +266,14 @@ class LazyImages:
         assert self._daemon is not None
         manifest = self._builder.manifest(key.id, self._new_throttle())
         wanted = {
-            'manifest': str(manifest), 'sources': self._sources(key),
+            'manifest': str(manifest), 'sources': self._sources.of(key),
             'homes': self._homes(), 'hydrate': self._options.hydrate,
             'wait': self._options.wait}
         if self._options.hydrate_rate:
             wanted['rate'] = self._options.hydrate_rate
+        profile = self._learning and self._learning.profile(key.id)
+        if profile:
+            wanted['profile'] = str(profile)
         if not wanted['sources']:
             raise exceptions.ServiceUnavailable(
                 f'No host that answers has image {template.id}; it can be'
@@ -235,6 +293,7 @@ class LazyImages:
                      status['path'])
         self._served[key.id] = served
         self._attach(key, status, served)
+        self._servers.follow(key.id)
         return {'path': status['path'], 'reason': None}
 
     def _take_room(self, key: views.Key, size: int) -> Served:
@@ -255,27 +314,6 @@ class LazyImages:
                 # Fills of the site do not bring it over the WAN once more.
                 stack.enter_context(self._transfers.expecting(key))
             return Served(stack.pop_all(), in_cache)
-
-    def _sources(self, key: views.Key) -> list[dict[str, typing.Any]]:
-        """Return where content is, the cheapest first."""
-        view = self._host.site_map.current()
-        avoided = self._transfers.avoided()
-        links = view.links.of(self._host.name)
-        repositories = sorted(view.repositories_with(key),
-                              key=links.from_repository, reverse=True)
-        peers = [host.name for host in view.compute_hosts()
-                 if key in host.holdings and host.alive
-                 and host.name != self._host.name
-                 and host.name not in avoided]
-        # A fill of the plan may have been faster.
-        own = [self._host.name] if key in self._host.held else []
-        found = []
-        for name in (*own, *peers, *repositories):
-            host = view.host(name)
-            if host is not None and host.url:
-                found.append({'peer': host.url,
-                              'wan': name in view.repositories})
-        return found
 
     def _homes(self) -> dict[str, typing.Any]:
         """Return the hosts that fetch chunks for one another.
@@ -316,7 +354,7 @@ class LazyImages:
         if served.released:
             if not served.in_cache:
                 self._drop(key, served)
-            self._remove(key, served)
+            self._remove(key, served, status)
 
     def _take_up(self, key: views.Key, status: dict) -> Served:
         """Account for an image that an earlier agent had served."""
@@ -331,6 +369,7 @@ class LazyImages:
                 size = status['present'] * status['chunk']
             served = self._take_room(key, size)
         self._served[key.id] = served
+        self._servers.follow(key.id)
         return served
 
     def _hold(self, key: views.Key, data: pathlib.Path, served: Served
@@ -366,10 +405,13 @@ class LazyImages:
 
     def _renew_sources(self, key: views.Key, status: dict) -> None:
         assert self._daemon is not None
-        fresh = self._sources(key)
-        known = [each['url'] for each in status.get('sources', [])]
+        used = status.get('sources', [])
+        fresh = self._sources.of(key)
+        if not lazy_sources.takes_builds(used):
+            # Served since before the upgrade of this host.
+            fresh = lazy_sources.without_builds(fresh)
         changed: daemons.Document = {}
-        if fresh and known and [each['peer'] for each in fresh] != known:
+        if fresh and used and lazy_sources.differ(fresh, used):
             changed['sources'] = fresh
         homes = self._homes()
         if 'homes' in status and not _is_same(homes['hosts'],
@@ -378,8 +420,12 @@ class LazyImages:
         if changed:
             self._daemon.change(key.id, changed)
 
-    def _remove(self, key: views.Key, served: Served) -> None:
+    def _remove(self, key: views.Key, served: Served,
+                status: daemons.Document) -> None:
         assert self._daemon is not None
+        # Before it is gone: no report is to be without its servers.
+        if self._hydrations is not None and status.get('complete'):
+            self._hydrations.note_arrived(status)
         try:
             self._daemon.remove(key.id)
         except exceptions.Conflict:
@@ -387,7 +433,9 @@ class LazyImages:
         LOG.info('Image content %s is no longer served while it arrives',
                  key.id)
         self._served.pop(key.id)
+        self._servers.forget(key.id)
         served.uses.close()
+        self._host.report_due.set()
 
     # -- the thread
 

@@ -35,6 +35,7 @@ from werkzeug import wrappers
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import status as statuses
 from diffcache_openstack.agent.lazy import images as lazy_images
+from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.local import delivery as deliveries
 from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server
@@ -97,6 +98,10 @@ _ROUTES = routing.Map([
     routing.Rule('/v1/lazy', methods=['GET'], endpoint='list_lazy'),
     routing.Rule('/v1/lazy/<content_id>/released', methods=['POST'],
                  endpoint='release_lazy'),
+    routing.Rule('/v1/lazy-servers/<server_id>', methods=['PUT'],
+                 endpoint='add_lazy_server'),
+    routing.Rule('/v1/lazy-servers/<server_id>', methods=['DELETE'],
+                 endpoint='remove_lazy_server'),
     routing.Rule('/v1/servers/<server_id>/versions', methods=['POST'],
                  endpoint='save_server'),
     routing.Rule('/v1/queue', methods=['GET'], endpoint='list_queue'),
@@ -233,7 +238,10 @@ class LocalApi:
     def _list_images(self, _request):
         return _json({'images': self._images.list()})
 
-    def _show_image(self, _request, image_id):
+    def _show_image(self, request, image_id):
+        size = request.args.get('new_file_size', '')
+        if _DIGITS.fullmatch(size):
+            return _json(self._images.describe_new(image_id, int(size)))
         return _json(self._images.describe(image_id))
 
     def _drop_image(self, _request, image_id):
@@ -267,7 +275,8 @@ class LocalApi:
     def _volumes(self) -> cached_volumes.CachedVolumes:
         if self._cached_volumes is None:
             raise exceptions.NotFound(
-                'This host has no SSD cache; set [ssd_cache] control.')
+                'This host has no SSD cache; set [ssd_cache] control, or'
+                ' another engine.')
         return self._cached_volumes
 
     def _show_ssd_cache(self, _request):
@@ -391,6 +400,16 @@ class LocalApi:
 
     def _release_lazy(self, _request, content_id):
         self._lazy.release(content_id)
+        return wrappers.Response(status=204)
+
+    def _add_lazy_server(self, request, server_id):
+        document = _read_json(request)
+        self._lazy.add_server(lazy_servers.parse(server_id, document),
+                              lazy_servers.parse_wish(document))
+        return wrappers.Response(status=204)
+
+    def _remove_lazy_server(self, _request, server_id):
+        self._lazy.remove_server(server_id)
         return wrappers.Response(status=204)
 
     def _save_server(self, request, server_id):

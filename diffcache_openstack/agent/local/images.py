@@ -17,6 +17,7 @@ import typing
 
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs as prices
+from diffcache_openstack.agent.images import new_images
 from diffcache_openstack.agent.images import recipes
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.local import usage as usages
@@ -42,13 +43,15 @@ class LocalImages:
     :param image_files: files as Glance has them
     :param usage: counts
     :param new_throttle: gives the throttle of a request
+    :param new: images that the catalogue does not have yet
     """
 
     def __init__(self, site_map: maps.SiteMap, shared: contents.Contents,
                  costs: prices.Costs, image_files: recipes.ImageFiles,
                  usage: usages.Usage,
-                 new_throttle: typing.Callable[[], throttles.Throttle]
-                 ) -> None:
+                 new_throttle: typing.Callable[[], throttles.Throttle],
+                 new: new_images.NewImages) -> None:
+        self._new = new
         self._site_map = site_map
         self._contents = shared
         self._costs = costs
@@ -62,6 +65,14 @@ class LocalImages:
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         """
         return self._describe(self._site_map.find(image_id))
+
+    def describe_new(self, image_id: str, size: int) -> dict:
+        """Describe an image, waiting for a repository that is adding it.
+
+        :param size: bytes of its file
+        :raises NotFound: no repository will have it soon, or it was withdrawn
+        """
+        return self._describe(self._new.find(image_id, size))
 
     def list(self) -> list[dict]:
         """Describe all images that may be served, by id."""

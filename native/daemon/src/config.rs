@@ -1,8 +1,10 @@
 //! What one mount serves, as JSON: the command line of `diffcache lazy serve` in the daemon's own terms.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use diffcache_core::manifest::Manifest;
+use diffcache_dataplane::ids::hex;
 use diffcache_prefetch::Profile;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,53 @@ pub enum Place {
     Plain(String),
     /// The data plane of a host.
     Peer(PeerPlace),
+    /// A base and a patch that makes the image of it.
+    Build(BuildPlace),
+}
+
+/// A base and a patch, at data planes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuildPlace {
+    /// The base, whole.
+    pub base: ObjectPlace,
+    /// The patch, of the block codec.
+    pub patch: ObjectPlace,
+}
+
+/// An object at the data plane of a host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectPlace {
+    /// Base URL of the data plane.
+    pub peer: String,
+    /// Id of the object, 64 hexadecimal digits.
+    #[serde(with = "hex_id")]
+    pub id: [u8; 32],
+    /// Whether it is behind a WAN.
+    #[serde(default)]
+    pub wan: bool,
+}
+
+impl fmt::Display for ObjectPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", &hex(&self.id)[..12], self.peer)
+    }
+}
+
+/// Ids in JSON.
+mod hex_id {
+    use diffcache_dataplane::ids::{hex, unhex};
+    use serde::{de::Error, Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(id: &[u8; 32], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex(id))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(deserializer)?;
+        unhex(&text).ok_or_else(|| D::Error::custom(format!("'{text}' is no id of an object")))
+    }
 }
 
 /// The data plane of a host, which serves the image by its content id.
@@ -69,11 +118,20 @@ pub struct HomeHost {
 }
 
 impl Place {
-    /// Return what logs and the status call it.
-    pub fn name(&self) -> &str {
+    /// Return the id of the patch that it is read through, if it is.
+    pub fn patch_id(&self) -> Option<[u8; 32]> {
         match self {
-            Place::Plain(name) => name,
-            Place::Peer(place) => &place.peer,
+            Place::Build(place) => Some(place.patch.id),
+            Place::Plain(_) | Place::Peer(_) => None,
+        }
+    }
+
+    /// Return what logs and the status call it.
+    pub fn name(&self) -> String {
+        match self {
+            Place::Plain(name) => name.clone(),
+            Place::Peer(place) => place.peer.clone(),
+            Place::Build(BuildPlace { base, patch }) => format!("base {base}, patch {patch}"),
         }
     }
 }
@@ -191,8 +249,8 @@ impl Config {
     }
 
     /// Name the image in logs: by its first source.
-    pub fn image(&self) -> &str {
-        self.sources.first().map_or("", Place::name)
+    pub fn image(&self) -> String {
+        self.sources.first().map(Place::name).unwrap_or_default()
     }
 
     /// Load the profile for an image of so many chunks; empty if there is none.

@@ -2,20 +2,26 @@
 //!
 //! The hosts of a site, in the rendezvous order of the image, are the homes of its groups of four chunks by turns (striping, as in section 3.1 of the
 //! paper on self-adaptive prefetching). Every host computes the same order. A home that does not answer, or does not serve the image, is passed over
-//! for the next in rank, so that the hosts that do share what is fetched.
+//! for the next in rank, so that the hosts that do share what is fetched. It is asked again as soon as it asks here: a host that begins to serve the
+//! image looks at all others once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use diffcache_dataplane::fetching::claimant::rendezvous_order;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 
 use crate::config::{self, HomeHost, MAX_HOMES};
+use crate::lazy_file::ChunkError;
 use crate::leaves::GROUP_CHUNKS;
 use crate::rest::Known;
 use crate::source::Source;
 
 /// How often homes that did not answer are looked at.
 pub const PROBE_PAUSE: Duration = Duration::from_secs(1);
+
+/// How many hosts are asked at most for what they may have, before a chunk is fetched over the WAN.
+const MOST_LOOKS: usize = 4;
 
 /// Return the hosts that are homes of an image's chunks, by rank.
 pub fn rank(homes: &config::Homes, content_id: [u8; 32]) -> Vec<&HomeHost> {
@@ -39,6 +45,38 @@ pub struct Home {
     pub asked: Known,
     /// Asks it for what it has.
     pub looked_at: Box<dyn Source>,
+    has_served: AtomicBool,
+}
+
+impl Home {
+    /// Take a host that was not asked yet, for chunks that it fetches and for those that it has.
+    pub fn new(asked: Box<dyn Source>, looked_at: Box<dyn Source>) -> Home {
+        Home {
+            asked: Known::home(asked),
+            looked_at,
+            has_served: AtomicBool::new(false),
+        }
+    }
+
+    /// Note that it serves the image: it sent a chunk.
+    pub fn note_served(&self) {
+        self.has_served.store(true, Ordering::Relaxed);
+    }
+
+    /// Note what became of a look at what it has.
+    pub fn note_looked_at(&self, outcome: Result<(), &ChunkError>) {
+        match outcome {
+            Ok(()) => self.note_served(),
+            // It does not have that part, or does not serve the image.
+            Err(error) if error.is_absent() => {}
+            Err(error) => self.asked.failed(error),
+        }
+    }
+
+    /// Return whether it has sent a chunk.
+    pub fn has_served(&self) -> bool {
+        self.has_served.load(Ordering::Relaxed)
+    }
 }
 
 /// The homes of one image, by rank.
@@ -75,14 +113,39 @@ impl Homes {
         awake.next().is_none_or(|(_, home)| home.is_none())
     }
 
-    /// Return the host that may have fetched a chunk while this one was not its home.
-    pub fn neighbour(&self, chunk: u64, now: Instant) -> Option<(usize, &Home)> {
+    /// Return the hosts that may have fetched a chunk while this one was not its home, the likeliest first.
+    ///
+    /// That is the next in rank of those that serve the image. Which do is known of those that have served a chunk; others may.
+    pub fn neighbours(&self, chunk: u64, now: Instant) -> Vec<(usize, &Home)> {
         let others = self
             .of(chunk)
             .filter_map(|(place, home)| Some((place, home?)));
-        others
-            .into_iter()
-            .find(|(_, home)| home.asked.is_awake(now))
+        let mut awake: Vec<_> = others
+            .filter(|(_, home)| home.asked.is_awake(now))
+            .collect();
+        awake.sort_by_key(|(_, home)| !home.has_served());
+        awake.truncate(MOST_LOOKS);
+        awake
+    }
+
+    /// Ask the home of a chunk again, if it was left alone because it did not have the image: it looks for the chunk, so it serves the image now.
+    pub fn wake_home_of(&self, chunk: u64) {
+        if let Some((_, Some(home))) = self.of(chunk).next() {
+            home.asked.wake();
+        }
+    }
+
+    /// Return all other hosts, with their places.
+    pub fn others(&self) -> impl Iterator<Item = (usize, &Home)> {
+        let placed = self.members.iter().enumerate();
+        placed.filter_map(|(place, home)| Some((place, home.as_ref()?)))
+    }
+
+    /// Return the first of an image's chunks that this host is home of; none if the image is too small for that.
+    pub fn own_chunk(&self, chunks: u64) -> Option<u64> {
+        let place = self.members.iter().position(Option::is_none)?;
+        let chunk = place as u64 * GROUP_CHUNKS;
+        (chunk < chunks).then_some(chunk)
     }
 
     /// Return the groups of an image in the order in which this host hydrates them: those it is home of first, then those of the next host.
@@ -100,23 +163,21 @@ impl Homes {
 
     /// Ask homes that did not answer, and whose rest is over, whether they answer now.
     pub fn probe(&self) {
-        for home in self.members.iter().flatten() {
+        for (_, home) in self.others() {
             home.asked.probe();
         }
     }
 
     /// Return whether there is any other host.
     pub fn is_alone(&self) -> bool {
-        self.members.iter().flatten().next().is_none()
+        self.others().next().is_none()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lazy_file::ChunkError;
     use crate::source::SourceError;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::Arc;
 
     struct Host(Arc<AtomicBool>);
@@ -137,16 +198,19 @@ mod tests {
 
     fn homes(own: usize, count: usize, alive: &Arc<AtomicBool>) -> Homes {
         let member = |place| {
-            (place != own).then(|| Home {
-                asked: Known::home(Box::new(Host(alive.clone()))),
-                looked_at: Box::new(Host(alive.clone())),
-            })
+            let host = || Box::new(Host(alive.clone()));
+            (place != own).then(|| Home::new(host(), host()))
         };
         Homes::new((0..count).map(member).collect())
     }
 
     fn places<'a>(found: impl Iterator<Item = (usize, Option<&'a Home>)>) -> Vec<usize> {
         found.map(|(place, _)| place).collect()
+    }
+
+    fn neighbours(homes: &Homes, chunk: u64) -> Vec<usize> {
+        let found = homes.neighbours(chunk, Instant::now());
+        found.iter().map(|(place, _)| *place).collect()
     }
 
     fn host(name: &str) -> HomeHost {
@@ -180,7 +244,40 @@ mod tests {
         assert_eq!(places(homes.of(11)), [2, 0, 1]);
         let now = Instant::now();
         assert!(!homes.is_here(0, now) && homes.is_here(4, now) && !homes.is_here(8, now));
-        assert_eq!(homes.neighbour(4, now).map(|(place, _)| place), Some(2));
+        assert_eq!(neighbours(&homes, 4), [2, 0]);
+        assert_eq!(homes.own_chunk(5), Some(4));
+        assert_eq!(homes.own_chunk(4), None);
+    }
+
+    #[test]
+    fn those_that_have_served_are_looked_at_first() {
+        let homes = homes(0, 9, &Arc::default());
+        assert_eq!(neighbours(&homes, 0), [1, 2, 3, 4]);
+        homes.members[7].as_ref().unwrap().note_served();
+        assert_eq!(neighbours(&homes, 0), [7, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_home_that_begins_to_serve_is_asked_when_it_looks_here() {
+        let homes = homes(1, 3, &Arc::default());
+        let absent = || ChunkError::Source(SourceError::Absent(String::new()));
+        let now = Instant::now();
+        for home in homes.members.iter().flatten() {
+            home.asked.failed(&absent());
+        }
+        assert!(homes.is_here(0, now) && neighbours(&homes, 4).is_empty());
+        homes.wake_home_of(0);
+        assert!(!homes.is_here(0, now));
+        // Others are left alone, and so are those that did not answer.
+        let last = homes.members[2].as_ref().unwrap();
+        assert!(!last.asked.is_awake(now));
+        let lost = SourceError::Unreachable(String::new());
+        let first = homes.members[0].as_ref().unwrap();
+        first.asked.failed(&lost.into());
+        homes.wake_home_of(0);
+        assert!(homes.is_here(0, now));
+        // This host is the home of chunk 4: no other host is woken.
+        homes.wake_home_of(4);
     }
 
     #[test]
@@ -210,10 +307,11 @@ mod tests {
     fn without_others_this_host_fetches_all() {
         let now = Instant::now();
         let none = Homes::default();
-        assert!(none.is_here(5, now) && none.neighbour(5, now).is_none());
+        assert!(none.is_here(5, now) && none.neighbours(5, now).is_empty());
+        assert_eq!(none.own_chunk(9), None);
         assert_eq!(none.hydration_order(3), [0, 1, 2]);
         let alone = homes(0, 1, &Arc::default());
-        assert!(alone.is_here(5, now) && alone.neighbour(5, now).is_none() && alone.is_alone());
+        assert!(alone.is_here(5, now) && alone.neighbours(5, now).is_empty() && alone.is_alone());
     }
 
     #[test]

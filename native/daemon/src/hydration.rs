@@ -88,6 +88,7 @@ impl Plan {
             "rate": self.rate,
             "measured_rate": progress.measured,
             "remaining_bytes": progress.absent,
+            "elapsed_s": progress.elapsed,
             "deadline_s": deadline,
             "earliest_s": self.earliest(progress),
             "kept": self.is_kept(progress),
@@ -169,6 +170,14 @@ mod tests {
         assert_eq!(Some(true), plan_.is_kept(&done(90.0)));
         assert_eq!(Some(false), plan_.is_kept(&done(101.0)));
         assert_eq!(Some(101.0), plan_.earliest(&done(101.0)));
+    }
+
+    #[test]
+    fn times_are_told_with_the_one_that_they_are_compared_with() {
+        let described = plan(DEADLINE, Some(10.0)).describe(&progress(10.0, 1000));
+        assert_eq!(json!(10.0), described["elapsed_s"]);
+        assert_eq!(json!(100.0), described["deadline_s"]);
+        assert_eq!(json!(110.0), described["earliest_s"]);
     }
 
     #[test]

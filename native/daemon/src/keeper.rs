@@ -292,15 +292,21 @@ impl Keeper<'_> {
                 let reason = "the worker could not start: its reason is above";
                 return Err(DaemonError::Config(reason.to_owned()));
             }
-            if !std::mem::take(&mut is_replaced) {
+            let was_replaced = std::mem::take(&mut is_replaced);
+            if !was_replaced {
                 eprintln!("Starting a new worker: the last one ended ({ended})");
                 self.shared.add(Counter::WorkerRestarts, 1);
             }
             // A kill from outside says nothing of the worker.
             let is_killed = ended.signal() == Some(libc::SIGKILL);
-            if born.elapsed() < SOUND_LIFE && !is_killed {
-                if signals::wait(Some(pause)) == Some(Signal::Stop) {
-                    return Ok(());
+            if born.elapsed() < SOUND_LIFE && !is_killed && !was_replaced {
+                match (signals::wait(Some(pause)), self.file) {
+                    (Some(Signal::Stop), _) | (Some(Signal::Reload), None) => return Ok(()),
+                    (Some(Signal::Reload), Some(file)) => {
+                        // The next worker works by it, without a signal.
+                        let _ = self.reload(file);
+                    }
+                    _ => {}
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
             } else {

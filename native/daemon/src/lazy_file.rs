@@ -57,6 +57,11 @@ pub enum ChunkError {
 }
 
 impl ChunkError {
+    /// Return whether the source does not have the chunk.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, ChunkError::Source(error) if error.is_absent())
+    }
+
     /// Return how long the source asks to be left alone.
     pub fn delay(&self) -> Duration {
         match self {
@@ -389,8 +394,12 @@ impl LazyFile {
                 absent.push(chunk);
             }
         }
-        if !absent.is_empty() && request.want == Want::Present {
-            return Ok(Provided::Absent);
+        if request.want == Want::Present {
+            // By its home, or by the host that takes its place.
+            self.sources.homes().wake_home_of(request.offset / CHUNK);
+            if !absent.is_empty() {
+                return Ok(Provided::Absent);
+            }
         }
         let demand = (!absent.is_empty()).then(|| self.enter_demand());
         let obtain = |run: Range<u64>| self.obtain(&run, Reach::Direct, Purpose::Peer, limit);
@@ -474,6 +483,10 @@ impl LazyFile {
     /// Fetch all chunks while no read waits and nothing is prefetched, those first that this host is home of; ends when all are local.
     pub fn hydrate(&self, plan: &Plan) {
         let mut pause = FIRST_PAUSE;
+        // The worker before this one may have rested for a lower rate.
+        let longest = plan.rest(GROUP_CHUNKS * CHUNK);
+        let allowed = self.shared.counter(Counter::HydrateNextNs);
+        allowed.fetch_min(after(now_ns(), longest), Ordering::Relaxed);
         let groups = self.leaves.chunk_count().div_ceil(GROUP_CHUNKS);
         let order = self.sources.homes().hydration_order(groups);
         while !self.leaves.is_complete() {

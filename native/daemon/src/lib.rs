@@ -10,6 +10,7 @@
 //! * [`supervisor`] is the service beside an agent: one keeper for each image, over [`http`] on a unix socket.
 //! * [`filesystem`] is the directory with that one file, for the dispatcher of `fuse-backend-rs`.
 
+pub mod build;
 pub mod config;
 pub mod error;
 pub mod filesystem;
@@ -21,7 +22,9 @@ pub mod keeper;
 pub mod lazy_file;
 pub mod learned;
 pub mod leaves;
+pub mod local_patch;
 pub mod mapping;
+pub mod object;
 pub mod peer;
 pub mod peer_requests;
 pub mod prefetch;

@@ -8,6 +8,13 @@ use diffcache_daemon::config::Config;
 use diffcache_daemon::error::DaemonError;
 use diffcache_daemon::{keeper, supervisor, worker};
 
+const USAGE: &str = "\
+Usage: diffcached serve|supervise CONFIG
+
+Serves disk images while they arrive. \"diffcache lazy serve\" starts it for one
+image, \"diffcache-lazy\" for those of a host, with the configuration (JSON).
+";
+
 fn descriptor(text: &str) -> Result<BorrowedFd<'static>, DaemonError> {
     match text.parse() {
         // SAFETY: the keeper left the descriptor open for this process, which keeps it to its end.
@@ -29,8 +36,7 @@ fn run(arguments: &[&str]) -> Result<(), DaemonError> {
             descriptor(learned)?,
         ),
         _ => Err(DaemonError::Config(
-            "usage: diffcached serve|supervise CONFIG (use diffcache lazy serve or diffcache-lazy)"
-                .to_owned(),
+            "unknown arguments (see diffcached --help)".to_owned(),
         )),
     }
 }
@@ -38,6 +44,10 @@ fn run(arguments: &[&str]) -> Result<(), DaemonError> {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if matches!(arguments[..], [] | ["--help" | "-h"]) {
+        print!("{USAGE}");
+        return ExitCode::from(if arguments.is_empty() { 2 } else { 0 });
+    }
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

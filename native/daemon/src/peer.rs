@@ -16,9 +16,8 @@ use diffcache_core::compressed::{data_leaves, Decoder, Frame, Index, GROUP_LEAVE
 use diffcache_core::leaf::LEAF_LEN;
 use diffcache_core::manifest::Manifest;
 use diffcache_dataplane::counters::Counters;
-use diffcache_dataplane::error::TransferError;
-use diffcache_dataplane::fetching::client::{Ask, Client, Connection, Fault, Peer, Remote, Stop};
-use diffcache_dataplane::gate::{Cancel, Gate};
+use diffcache_dataplane::fetching::client::{Client, Peer, Remote};
+use diffcache_dataplane::gate::Gate;
 use diffcache_dataplane::ids::{unhex, Kind, ObjectKey};
 use diffcache_dataplane::transport::auth::{Keys, SiteKey};
 use diffcache_dataplane::transport::tls::{Options, PlainPeers, Tls};
@@ -27,14 +26,13 @@ use crate::config::Identity;
 use crate::error::DaemonError;
 use crate::lazy_file::lock;
 use crate::leaves::{CHUNK, GROUP_CHUNKS};
+use crate::object::Object;
 use crate::source::{Fetched, Source, SourceError};
 
 /// How long a repository may send nothing.
 const SILENCE: Duration = Duration::from_secs(10);
 /// How long a host of the site may send nothing until it is asked anew: one that is gone is noticed so.
-const SITE_SILENCE: Duration = Duration::from_secs(3);
-/// How long a host keeps an object for this one between requests.
-const HOLD_SECONDS: u64 = 15;
+pub const SITE_SILENCE: Duration = Duration::from_secs(3);
 /// How long a host without a usable compressed form is not asked for it again.
 const NO_FORM_TIME: Duration = Duration::from_secs(300);
 /// Groups that are remembered for readers who waited while one was fetched.
@@ -104,32 +102,47 @@ impl Peers {
         role: Role,
         manifest: &Arc<Manifest>,
     ) -> Result<Box<dyn Source>, DaemonError> {
-        let peer = Peer::parse(url).map_err(|error| DaemonError::Config(error.to_string()))?;
-        let remote = |kind| Remote {
-            peer: peer.clone(),
-            key: ObjectKey {
+        let object = |kind| {
+            let key = ObjectKey {
                 kind,
                 id: manifest.content_id(),
-            },
+            };
+            self.object(url, role, key)
         };
-        Ok(Box::new(PeerSource {
-            name: url.to_owned(),
-            role,
-            template: remote(Kind::Templates),
-            form: (role == Role::Repository).then(|| Form {
-                remote: remote(Kind::Compressed),
+        let form = match role {
+            Role::Repository => Some(Form {
+                object: object(Kind::Compressed)?,
                 manifest: manifest.clone(),
                 index: Mutex::default(),
                 busy: Mutex::default(),
                 freed: Condvar::new(),
                 recent: Mutex::default(),
             }),
+            Role::Holder | Role::Home => None,
+        };
+        Ok(Box::new(PeerSource {
+            name: url.to_owned(),
+            role,
+            template: object(Kind::Templates)?,
+            form,
+        }))
+    }
+
+    /// Return an object of a data plane.
+    ///
+    /// # Errors
+    /// `Config` if the URL cannot be used.
+    pub fn object(&self, url: &str, role: Role, key: ObjectKey) -> Result<Object, DaemonError> {
+        let peer = Peer::parse(url).map_err(|error| DaemonError::Config(error.to_string()))?;
+        Ok(Object {
+            remote: Remote { peer, key },
             client: match role {
                 Role::Repository => self.repositories.clone(),
                 Role::Holder | Role::Home => self.site.clone(),
             },
             gate: self.gate.clone(),
-        }))
+            only_present: role == Role::Holder,
+        })
     }
 }
 
@@ -157,10 +170,8 @@ fn read_key(name: &str, path: &Path) -> Result<SiteKey, DaemonError> {
 struct PeerSource {
     name: String,
     role: Role,
-    template: Remote,
+    template: Object,
     form: Option<Form>,
-    client: Arc<Client>,
-    gate: Arc<Gate>,
 }
 
 impl Source for PeerSource {
@@ -173,15 +184,13 @@ impl Source for PeerSource {
     }
 
     fn is_alive(&self) -> bool {
-        let end = Instant::now() + SITE_SILENCE;
-        let stop = Stop::new(Cancel::default(), self.gate.clone()).before(end);
-        self.client.probe(&self.template.peer, &stop).is_ok()
+        self.template.is_alive()
     }
 
     fn fetch(&self, run: &Range<u64>, len: usize, limit: Duration) -> Result<Fetched, SourceError> {
         let end = Instant::now() + limit;
         if let Some(form) = &self.form {
-            if let Some(fetched) = form.fetch(self, run, end)? {
+            if let Some(fetched) = form.fetch(run, end)? {
                 return Ok(fetched);
             }
         }
@@ -189,8 +198,8 @@ impl Source for PeerSource {
         let bytes = self.read_patiently((start, start + len as u64), end)?;
         Ok(Fetched {
             bytes,
-            others: Vec::new(),
             moved: len as u64,
+            ..Fetched::default()
         })
     }
 
@@ -207,68 +216,11 @@ impl PeerSource {
     /// A home that is silent while it fetches the range is asked again as long as it can be connected to: it joins the fetch that is on its way.
     fn read_patiently(&self, range: (u64, u64), end: Instant) -> Result<Vec<u8>, SourceError> {
         loop {
-            match self.read(&self.template, range, end) {
+            match self.template.read(range, end) {
                 Err(SourceError::Silent(_)) if self.role == Role::Home && Instant::now() < end => {}
                 found => return found.map(|(bytes, _)| bytes),
             }
         }
-    }
-
-    /// Read a range of an object before `end`; return it and the size of the whole object.
-    fn read(
-        &self,
-        remote: &Remote,
-        range: (u64, u64),
-        end: Instant,
-    ) -> Result<(Vec<u8>, u64), SourceError> {
-        let stop = Stop::new(Cancel::default(), self.gate.clone()).before(end);
-        let fail = |fault| to_source_error(remote.error(fault));
-        let mut connection = self.client.connection(&remote.peer, &stop).map_err(fail)?;
-        let mut outcome = self.read_over(&mut connection, remote, range, &stop);
-        if let Err(Fault::Broken(_)) = outcome {
-            connection = self.client.renewed(&remote.peer, &stop).map_err(fail)?;
-            outcome = self.read_over(&mut connection, remote, range, &stop);
-        }
-        let found = outcome.map_err(fail)?;
-        self.client.keep(&remote.peer, connection);
-        Ok(found)
-    }
-
-    fn read_over(
-        &self,
-        connection: &mut Connection,
-        remote: &Remote,
-        range: (u64, u64),
-        stop: &Stop,
-    ) -> Result<(Vec<u8>, u64), Fault> {
-        let path = remote.key.object_path();
-        let ask = Ask {
-            method: "GET",
-            path: &path,
-            range: Some(range),
-            body: b"",
-            hold: HOLD_SECONDS,
-            only_present: self.role == Role::Holder,
-        };
-        self.client.send(connection, remote, &ask)?;
-        let head = self.client.receive_range(connection, remote, range, stop)?;
-        let mut bytes = vec![0; (range.1 - range.0) as usize];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            filled += connection.read(&mut bytes[filled..], stop)?;
-        }
-        Ok((bytes, head.range.map_or(head.length, |(_, _, size)| size)))
-    }
-}
-
-fn to_source_error(error: TransferError) -> SourceError {
-    match error {
-        TransferError::ObjectMissing { .. } => SourceError::Absent(error.to_string()),
-        TransferError::Cancelled { .. } => {
-            SourceError::Unreachable("it does not answer in time".to_owned())
-        }
-        TransferError::PeerSlow { .. } => SourceError::Silent(error.to_string()),
-        error => SourceError::Unreachable(error.to_string()),
     }
 }
 
@@ -288,7 +240,7 @@ type Chunks = Arc<Vec<(u64, Vec<u8>)>>;
 
 /// The compressed form of a template at a data plane.
 struct Form {
-    remote: Remote,
+    object: Object,
     manifest: Arc<Manifest>,
     index: Mutex<Known>,
     /// Groups that are on their way: the chunks of one are had by one request.
@@ -309,13 +261,8 @@ impl Drop for Turn<'_> {
 
 impl Form {
     /// Fetch the group of some chunks of one before `end`; none if the host has no usable form.
-    fn fetch(
-        &self,
-        host: &PeerSource,
-        run: &Range<u64>,
-        end: Instant,
-    ) -> Result<Option<Fetched>, SourceError> {
-        let Some(index) = self.index(host, end)? else {
+    fn fetch(&self, run: &Range<u64>, end: Instant) -> Result<Option<Fetched>, SourceError> {
+        let Some(index) = self.index(end)? else {
             return Ok(None);
         };
         let group = run.start / GROUP_CHUNKS;
@@ -327,7 +274,7 @@ impl Form {
             return Ok(split(&chunks, run, 0));
         }
         let range = (frame.offset, frame.offset + frame.length as u64);
-        let (bytes, _) = host.read(&self.remote, range, end)?;
+        let (bytes, _) = self.object.read(range, end)?;
         let Some(raw) = self.decode(frame, &bytes) else {
             return Ok(None);
         };
@@ -339,7 +286,7 @@ impl Form {
         Ok(split(&chunks, run, frame.length as u64))
     }
 
-    fn index(&self, host: &PeerSource, end: Instant) -> Result<Option<Arc<Index>>, SourceError> {
+    fn index(&self, end: Instant) -> Result<Option<Arc<Index>>, SourceError> {
         let mut known = lock(&self.index);
         match &*known {
             Known::Frames(index) => return Ok(Some(index.clone())),
@@ -347,7 +294,7 @@ impl Form {
             _ => {}
         }
         let range = (0, Index::length(&self.manifest));
-        let (bytes, total) = match host.read(&self.remote, range, end) {
+        let (bytes, total) = match self.object.read(range, end) {
             Ok(found) => found,
             Err(SourceError::Absent(_)) => {
                 *known = Known::Absent(Instant::now());
@@ -362,7 +309,7 @@ impl Form {
                 Ok(Some(index))
             }
             Err(error) => {
-                eprintln!("Reading {} uncompressed: {error}", host.name);
+                eprintln!("Reading {} uncompressed: {error}", self.object.peer());
                 *known = Known::Absent(Instant::now());
                 Ok(None)
             }
@@ -375,7 +322,7 @@ impl Form {
         match Decoder::new().decode(frame, bytes, &mut raw) {
             Ok(()) => Some(raw),
             Err(error) => {
-                eprintln!("Reading {} uncompressed: {error}", self.remote.peer);
+                eprintln!("Reading {} uncompressed: {error}", self.object.peer());
                 *lock(&self.index) = Known::Absent(Instant::now());
                 None
             }
@@ -432,5 +379,6 @@ fn split(chunks: &[(u64, Vec<u8>)], wanted: &Range<u64>, moved: u64) -> Option<F
         bytes: asked.iter().flat_map(|(_, bytes)| bytes).copied().collect(),
         others: others.into_iter().cloned().collect(),
         moved,
+        of_patch: 0,
     })
 }

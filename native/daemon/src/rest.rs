@@ -19,6 +19,8 @@ struct Rest {
     next: Duration,
     /// Whether the source has to answer a probe first.
     is_probed: bool,
+    /// Whether the source did not have the image.
+    is_absent: bool,
 }
 
 impl Rest {
@@ -26,6 +28,7 @@ impl Rest {
         until: None,
         next: FIRST_REST,
         is_probed: false,
+        is_absent: false,
     };
 }
 
@@ -83,15 +86,25 @@ impl Known {
     /// Note that it did not.
     pub fn failed(&self, error: &ChunkError) {
         let mut rest = lock(&self.rest);
-        let is_absent = matches!(error, ChunkError::Source(error) if error.is_absent());
+        let is_absent = error.is_absent();
         let least = match error {
             ChunkError::Wrong(_) => WRONG_REST,
+            ChunkError::Source(error) if error.is_wrong() => WRONG_REST,
             _ if is_absent => self.absent_rest,
             error => error.delay(),
         };
         rest.until = Some(Instant::now() + rest.next.max(least));
         rest.next = (rest.next * 2).min(LONGEST_REST);
         rest.is_probed = self.probes && !is_absent;
+        rest.is_absent = is_absent;
+    }
+
+    /// Ask it again if it did not have the image: it has it now.
+    pub fn wake(&self) {
+        let mut rest = lock(&self.rest);
+        if rest.is_absent {
+            *rest = Rest::NONE;
+        }
     }
 
     /// Probe it if it has to answer before it is asked again.

@@ -86,6 +86,8 @@ pub enum SourceCounter {
     Bytes,
     /// Requests that failed, or brought wrong bytes.
     Failures,
+    /// Bytes that are of a patch.
+    PatchBytes,
 }
 
 /// Where the counters of sources begin, and how many a source has room for.
@@ -154,6 +156,7 @@ impl Shared {
                 SourceCounter::Requests,
                 SourceCounter::Bytes,
                 SourceCounter::Failures,
+                SourceCounter::PatchBytes,
             ] {
                 self.source_counter(source, counter)
                     .store(0, Ordering::Relaxed);

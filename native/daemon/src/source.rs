@@ -36,6 +36,9 @@ pub enum SourceError {
     /// The host can be connected to, and sends nothing.
     #[error("{0}")]
     Silent(String),
+    /// The bytes are not what their own checksum or header says, or contradict the image.
+    #[error("{0}")]
+    Wrong(String),
     /// The server sent less than it promised.
     #[error("fewer bytes than asked for ({0})")]
     Short(String),
@@ -53,6 +56,11 @@ impl SourceError {
     /// Return whether the source is not the one to ask for this image.
     pub fn is_absent(&self) -> bool {
         matches!(self, SourceError::Absent(_))
+    }
+
+    /// Return whether the source sent bytes that cannot be the image's.
+    pub fn is_wrong(&self) -> bool {
+        matches!(self, SourceError::Wrong(_))
     }
 
     /// Return how long the source asks to be left alone.
@@ -79,6 +87,8 @@ pub struct Fetched {
     pub others: Vec<(u64, Vec<u8>)>,
     /// Bytes that crossed the network, or were read.
     pub moved: u64,
+    /// Those of them that are of a patch.
+    pub of_patch: u64,
 }
 
 /// What serves ranges of an image. Its bytes are not trusted.
@@ -96,6 +106,9 @@ pub trait Source: Send + Sync {
         true
     }
 
+    /// Note that something it sent was wrong: what is kept of that is not used again.
+    fn distrust(&self) {}
+
     /// Fetch adjacent chunks of `len` bytes, and what is no dearer with them, within `limit`.
     ///
     /// # Errors
@@ -105,8 +118,8 @@ pub trait Source: Send + Sync {
         self.read_at(run.start * CHUNK, &mut bytes, limit)?;
         Ok(Fetched {
             bytes,
-            others: Vec::new(),
             moved: len as u64,
+            ..Fetched::default()
         })
     }
 

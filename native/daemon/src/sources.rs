@@ -11,7 +11,7 @@ use crate::config::MAX_SOURCES;
 use crate::flights::Reach;
 use crate::homes::{Home, Homes};
 use crate::lazy_file::ChunkError;
-use crate::leaves::Leaves;
+use crate::leaves::{Leaves, CHUNK};
 use crate::rest::Known;
 use crate::shared::{Counter, Shared, SourceCounter};
 use crate::source::{Fetched, Source, SourceError};
@@ -104,6 +104,7 @@ impl Sources {
             match asked {
                 Ok(fetched) => {
                     home.asked.succeeded();
+                    home.note_served();
                     return Some(fetched);
                 }
                 Err(error) => home.asked.failed(&error),
@@ -121,14 +122,12 @@ impl Sources {
     ) -> Result<Fetched, ChunkError> {
         let order = self.order(Instant::now());
         let mut last = ChunkError::TooSlow;
-        let mut neighbour = self.homes.neighbour(run.start, Instant::now());
+        let mut is_looked_for = true;
         for (place, index) in order.iter().enumerate() {
             let known = &self.known[*index];
-            if !known.source().is_near() {
-                if let Some(fetched) = neighbour
-                    .take()
-                    .and_then(|home| self.look(home, leaves, run))
-                {
+            if is_looked_for && !known.source().is_near() {
+                is_looked_for = false;
+                if let Some(fetched) = self.look_for(leaves, run) {
                     return Ok(fetched);
                 }
             }
@@ -152,21 +151,44 @@ impl Sources {
         Err(last)
     }
 
-    /// Ask a host for chunks that it may have fetched as their home.
+    /// Ask hosts for chunks that they may have fetched while this one was not their home.
+    fn look_for(&self, leaves: &Leaves, run: &Range<u64>) -> Option<Fetched> {
+        for (place, home) in self.homes.neighbours(run.start, Instant::now()) {
+            match self.look(place, home, leaves, run) {
+                Ok(fetched) => return Some(fetched),
+                // It may not serve the image at all, and another one may.
+                Err(error) if error.is_absent() && !home.has_served() => {}
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// Ask a host for chunks that it may have.
     fn look(
         &self,
-        (place, home): (usize, &Home),
+        place: usize,
+        home: &Home,
         leaves: &Leaves,
         run: &Range<u64>,
-    ) -> Option<Fetched> {
+    ) -> Result<Fetched, ChunkError> {
         let index = place + MAX_SOURCES;
-        match self.ask(index, &*home.looked_at, leaves, run, LOOK_TIME) {
-            Ok(fetched) => Some(fetched),
-            Err(ChunkError::Source(error)) if error.is_absent() => None,
-            Err(error) => {
-                home.asked.failed(&error);
-                None
-            }
+        let found = self.ask(index, &*home.looked_at, leaves, run, LOOK_TIME);
+        home.note_looked_at(found.as_ref().map(drop));
+        found
+    }
+
+    /// Look at all hosts of the site for a chunk that this one is home of: those that serve the image know from that that this one does, too.
+    pub fn announce(&self, chunks: u64) {
+        let Some(chunk) = self.homes.own_chunk(chunks) else {
+            return;
+        };
+        for (_, home) in self.homes.others() {
+            let found = home
+                .looked_at
+                .read_at(chunk * CHUNK, &mut [0], LOOK_TIME)
+                .map_err(ChunkError::from);
+            home.note_looked_at(found.as_ref().map(drop));
         }
     }
 
@@ -191,10 +213,24 @@ impl Sources {
         let outcome = asked
             .map_err(ChunkError::from)
             .and_then(|fetched| self.verify(index, source, leaves, run, fetched));
-        if outcome.is_err() {
+        if let Err(error) = &outcome {
             self.count(index, SourceCounter::Failures, 1);
+            self.distrust(source, error);
         }
         outcome
+    }
+
+    /// Use nothing again of what a source sent, if that was wrong.
+    fn distrust(&self, source: &dyn Source, error: &ChunkError) {
+        match error {
+            ChunkError::Wrong(_) => source.distrust(),
+            ChunkError::Source(SourceError::Wrong(reason)) => {
+                self.shared.add(Counter::Corrupt, 1);
+                eprintln!("Dropped what came from {}: {reason}", source.name());
+                source.distrust();
+            }
+            _ => {}
+        }
     }
 
     /// Check chunks, and drop what came with them if that is wrong.
@@ -207,6 +243,7 @@ impl Sources {
         mut fetched: Fetched,
     ) -> Result<Fetched, ChunkError> {
         self.count(index, SourceCounter::Bytes, fetched.moved);
+        self.count(index, SourceCounter::PatchBytes, fetched.of_patch);
         if fetched.bytes.len() != leaves.run_len(run) {
             let reason = format!("{} bytes of chunks {run:?}", fetched.bytes.len());
             return Err(SourceError::Short(reason).into());

@@ -133,7 +133,14 @@ pub fn describe(
 }
 
 fn describe_sources(config: &Config, shared: &Shared) -> Vec<Value> {
-    let describe = |(index, place): (usize, &Place)| describe_source(place.name(), index, shared);
+    let describe = |(index, place): (usize, &Place)| {
+        let mut value = describe_source(&place.name(), index, shared);
+        if let Place::Build(place) = place {
+            value["base"] = json!(place.base);
+            value["patch"] = json!(place.patch);
+        }
+        value
+    };
     config.sources.iter().enumerate().map(describe).collect()
 }
 
@@ -148,6 +155,7 @@ fn describe_source(url: &str, index: usize, shared: &Shared) -> Value {
         "requests": count(SourceCounter::Requests),
         "bytes": count(SourceCounter::Bytes),
         "failures": count(SourceCounter::Failures),
+        "patch_bytes": count(SourceCounter::PatchBytes),
     })
 }
 

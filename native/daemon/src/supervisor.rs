@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use diffcache_core::manifest::Manifest;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{json, Value};
 
 use crate::config::{self, Homes, Hydrate, Identity, Place};
@@ -97,9 +97,16 @@ struct Change {
     sources: Option<Vec<Place>>,
     homes: Option<Homes>,
     hydrate: Option<Hydrate>,
-    rate: Option<u64>,
+    /// Null removes the limit.
+    #[serde(default, deserialize_with = "given")]
+    rate: Option<Option<u64>>,
     wait: Option<f64>,
     profile: Option<PathBuf>,
+}
+
+/// Read a value that may be null; that it is absent is the field's default.
+fn given<'a, D: Deserializer<'a>>(json: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(json).map(Some)
 }
 
 /// Why a request failed.
@@ -521,13 +528,13 @@ impl Supervisor {
         let wanted: Wanted = parse(body)?;
         let mut images = lock(&self.images);
         if let Some(image) = images.get_mut(id) {
+            // Its hydration stays: a deadline that was set meanwhile is not reset by the next server.
             let change = Change {
                 sources: Some(wanted.sources),
                 homes: wanted.homes,
-                hydrate: Some(wanted.hydrate),
-                rate: wanted.rate,
                 wait: Some(wanted.wait),
                 profile: wanted.profile,
+                ..Change::default()
             };
             change_image(image, change)?;
             image.look_after();
@@ -676,8 +683,10 @@ fn change_image(image: &Image, change: Change) -> Result<(), Refusal> {
         profile: profile.or_else(|| found.profile.clone()),
         sources: change.sources.unwrap_or_else(|| found.sources.clone()),
         homes: change.homes.or_else(|| found.homes.clone()),
-        hydrate: change.hydrate.unwrap_or(found.hydrate),
-        rate: change.rate.or(found.rate),
+        hydrate: change
+            .hydrate
+            .map_or(found.hydrate, |wanted| set_again(wanted, found.hydrate)),
+        rate: change.rate.unwrap_or(found.rate),
         wait: change.wait.unwrap_or(found.wait),
         ..found.clone()
     };
@@ -693,9 +702,29 @@ fn change_image(image: &Image, change: Change) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Make a deadline differ from the last one. It counts from when it was set, and keepers compare configurations.
+fn set_again(wanted: Hydrate, last: Hydrate) -> Hydrate {
+    match wanted {
+        Hydrate::Seconds(seconds) if wanted == last => {
+            Hydrate::Seconds(f64::from_bits(seconds.to_bits() + 1))
+        }
+        _ => wanted,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_deadline_that_is_set_again_is_another_one() {
+        let minute = Hydrate::Seconds(60.0);
+        let again = set_again(minute, minute);
+        assert_ne!(again, minute);
+        assert!(matches!(again, Hydrate::Seconds(seconds) if (seconds - 60.0).abs() < 1e-9));
+        assert_eq!(set_again(minute, Hydrate::Idle), minute);
+        assert_eq!(set_again(Hydrate::Idle, Hydrate::Idle), Hydrate::Idle);
+    }
 
     #[test]
     fn content_ids_are_hexadecimal() {
@@ -703,6 +732,15 @@ mod tests {
         for bad in ["", "0a", "../0a", &"0A".repeat(32), &"0g".repeat(32)] {
             assert!(!is_content_id(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_rate_is_kept_replaced_or_removed() {
+        let rate = |text: &[u8]| parse::<Change>(text).unwrap().rate;
+        assert_eq!(None, rate(b"{}"));
+        assert_eq!(Some(Some(5)), rate(b"{\"rate\": 5}"));
+        assert_eq!(Some(None), rate(b"{\"rate\": null}"));
+        assert!(parse::<Change>(b"{\"rate\": -1}").is_err());
     }
 
     #[test]

@@ -16,7 +16,6 @@ use crate::homes::{Home, Homes};
 use crate::lazy_file::{ChunkError, LazyFile, Provided};
 use crate::leaves::{data_path, Leaves, CHUNK};
 use crate::prefetch::Prefetcher;
-use crate::rest::Known;
 use crate::shared::{free, request_len, Counter, Shared, SourceCounter};
 use crate::source::{Source, SourceError};
 use crate::sources::Sources;
@@ -344,12 +343,13 @@ impl Site {
 
     /// Open the image; the other host is the home of its only group.
     fn open(&self) -> LazyFile {
+        self.open_with(self.flaky(HOME, &self.home))
+    }
+
+    fn open_with(&self, asked: Box<dyn Source>) -> LazyFile {
         let shared = Arc::new(Shared::map(Shared::create(4).unwrap()).unwrap());
         let leaves = Leaves::open(self.fixture.folder.path(), self.fixture.manifest.clone());
-        let home = Home {
-            asked: Known::home(self.flaky(HOME, &self.home)),
-            looked_at: Box::new(Empty(self.asked[NEIGHBOUR].clone())),
-        };
+        let home = Home::new(asked, Box::new(Empty(self.asked[NEIGHBOUR].clone())));
         let sources = vec![self.flaky(WAN, &Arc::default())];
         let sources =
             Sources::new(sources, shared.clone()).with_homes(Homes::new(vec![Some(home), None]));
@@ -390,6 +390,22 @@ fn a_home_is_asked_before_the_wan_and_passed_over_when_it_fails() {
         site.fixture.content[end..][..9]
     );
     assert_eq!(site.asked(), [0, 0, 1]);
+}
+
+#[test]
+fn a_home_without_the_image_is_asked_again_when_it_looks_for_a_chunk() {
+    let site = Site::new();
+    let file = site.open_with(Box::new(Empty(site.asked[HOME].clone())));
+    read(&file, 0, 9).unwrap();
+    assert_eq!(site.asked(), [1, 0, 1]);
+    // It is left alone now, and this host is the next in rank.
+    read(&file, CHUNK, 9).unwrap();
+    assert_eq!(site.asked(), [0, 0, 1]);
+    // It serves the image by now.
+    let limit = Duration::from_secs(60);
+    file.provide(&wanted(Want::Present, 3), limit).unwrap();
+    read(&file, 2 * CHUNK, 9).unwrap();
+    assert_eq!(site.asked(), [1, 0, 1]);
 }
 
 #[test]

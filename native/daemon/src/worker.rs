@@ -14,6 +14,7 @@ use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
 use rustix::io::Errno;
 
+use crate::build::BuildSource;
 use crate::config::{self, Config, HomeHost, Hydrate, Identity, Place};
 use crate::error::DaemonError;
 use crate::filesystem::Directory;
@@ -22,15 +23,15 @@ use crate::hydration::Plan;
 use crate::lazy_file::LazyFile;
 use crate::learned::Learned;
 use crate::leaves::Leaves;
+use crate::local_patch;
 use crate::peer::{Peers, Role};
 use crate::peer_requests;
 use crate::prefetch::Prefetcher;
 use crate::profile;
 use crate::record::Recorder;
-use crate::rest::Known;
 use crate::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
 use crate::signals::{self, Signal};
-use crate::source;
+use crate::source::{self, Source};
 use crate::sources::Sources;
 
 /// A request needs this much at least to be one.
@@ -38,6 +39,8 @@ const HEADER_LEN: usize = 40;
 
 /// How often the files of the identity are looked at.
 const LOOK_TIME: Duration = Duration::from_secs(5);
+/// Until this host is announced to the others: by then its data plane serves the image, too.
+const ANNOUNCE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The files of this host's identity, as they were when they were read.
 struct IdentityFiles<'a> {
@@ -107,8 +110,13 @@ pub fn run(
     });
     peer_requests::serve(&config.state, &file)?;
     if !file.sources().homes().is_alone() {
-        let file = file.clone();
-        spawn("probe", move || file.probe_homes())?;
+        let (probing, announced) = (file.clone(), file.clone());
+        spawn("probe", move || probing.probe_homes())?;
+        let chunks = file.leaves().chunk_count();
+        spawn("announce", move || {
+            std::thread::sleep(ANNOUNCE_PAUSE);
+            announced.sources().announce(chunks);
+        })?;
     }
     for index in 0..SLOTS {
         let service = service.clone();
@@ -161,10 +169,17 @@ fn open_sources(
     manifest: &Manifest,
     shared: &Arc<Shared>,
 ) -> Result<Sources, DaemonError> {
+    let patches: Vec<_> = config.sources.iter().filter_map(Place::patch_id).collect();
+    local_patch::remove_others(&config.state, &patches)
+        .map_err(DaemonError::at("remove old patches from", &config.state))?;
     let peers = Peers::new(&config.identity)?;
     let manifest = Arc::new(manifest.clone());
     let open = |place: &Place| match place {
         Place::Plain(image) => Ok(source::open_plain(image)),
+        Place::Build(place) => {
+            let source = BuildSource::open(place, &peers, &manifest, &config.state)?;
+            Ok(Box::new(source) as Box<dyn Source>)
+        }
         Place::Peer(place) => {
             let role = match place.wan {
                 true => Role::Repository,
@@ -190,10 +205,8 @@ fn open_homes(
         if host.name == homes.own {
             return Ok(None);
         }
-        Ok(Some(Home {
-            asked: Known::home(peers.open(&host.url, Role::Home, manifest)?),
-            looked_at: peers.open(&host.url, Role::Holder, manifest)?,
-        }))
+        let open = |role| peers.open(&host.url, role, manifest);
+        Ok(Some(Home::new(open(Role::Home)?, open(Role::Holder)?)))
     };
     let ranked = homes::rank(homes, manifest.content_id());
     let members: Result<_, _> = ranked.into_iter().map(open).collect();

@@ -52,11 +52,15 @@ class LazyServicesTest(base.TestCase):
         """An image of 12 MiB, a third of which is zeros; returns its id."""
         numbers = random.Random(seed)
         # Half of each block compresses well.
-        path = self.folder / name
-        path.write_bytes(b''.join(
+        return self.store_image(name, b''.join(
             bytes(MIB) if i % 3 == 0
             else numbers.randbytes(MIB // 2) + b'x' * (MIB // 2)
             for i in range(12)) + numbers.randbytes(12345))
+
+    def store_image(self, name, content):
+        """An image with this content, and its manifest; returns its id."""
+        path = self.folder / name
+        path.write_bytes(content)
         manifest = self.folder / f'{name}.manifest'
         found = _native.manifest_create(path, manifest)
         path.rename(self.folder / found['content_id'])

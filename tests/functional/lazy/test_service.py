@@ -72,6 +72,17 @@ class LazyServiceTest(services.LazyServicesTest):
             lambda: self.status(image).get('worker_pid')
             and self.status(image))
 
+    def assert_hydration(self, *wanted):
+        """There is soon a worker with this deadline in seconds, and this rate.
+
+        A change replaces the worker, which takes a moment.
+        """
+        def found():
+            plan = self.served()['hydration']
+            return plan['deadline_s'], plan['rate']
+        self.wait_until(lambda: found() == wanted)
+        self.assertEqual(wanted, found())
+
     def open_reader(self, path):
         end = self.folder / 'end'
         reader = subprocess.Popen(
@@ -249,6 +260,34 @@ class LazyServiceTest(services.LazyServicesTest):
         self.finish(reader, end)
         # A worker that was replaced on purpose is no fault.
         self.assertEqual(0, self.status()['worker_restarts'])
+
+    def test_another_server_of_an_image_does_not_reset_its_deadline(self):
+        self.add_image(hydrate='none')
+        self.daemon.change(self.image, {'hydrate': {'seconds': 3600.0},
+                                        'rate': 4096})
+        self.assert_hydration(3600.0, 4096.0)
+        self.add_image(hydrate='idle', rate=8192)
+        self.daemon.change(self.image, {'wait': 20})
+        self.assert_hydration(3600.0, 4096.0)
+
+    def test_the_same_deadline_again_counts_from_then(self):
+        self.add_image(hydrate='none')
+        deadline = {'hydrate': {'seconds': 3600.0}, 'rate': 4096}
+        self.daemon.change(self.image, deadline)
+        self.assert_hydration(3600.0, 4096.0)
+        before = self.served()['worker_pid']
+        self.daemon.change(self.image, deadline)
+        # Only what is a change replaces the worker, and sets the time anew.
+        found = self.wait_until(lambda: self.served()['worker_pid'] != before
+                                and self.served())
+        self.assertAlmostEqual(3600.0, found['hydration']['deadline_s'])
+
+    def test_a_rate_is_removed(self):
+        self.add_image(hydrate='none', rate=4096)
+        self.daemon.change(self.image, {'wait': 20})
+        self.assert_hydration(None, 4096.0)
+        self.daemon.change(self.image, {'rate': None})
+        self.assert_hydration(None, None)
 
     def test_what_handles_read_is_learned_and_outlives_workers(self):
         path = self.add_image(prefetch=False)['path']

@@ -75,14 +75,19 @@ class LazyTest(nova_hosts.NovaTest):
 
     def reading(self):
         """A cold image whose guests read all of it, and its file."""
-        plain = self.new_content('base', NEW)
-        path = self.temporary('raw')
-        file_guest.make_working(plain, path, READING.format(
-            blocks=plain.stat().st_size >> 20, tail=TAIL))
+        path = self.reading_disk()
         image = self.upload(path, diffcache_boot_mode='lazy')
         for host in (self.host, self.other):
             self.addCleanup(self.base(host, image).unlink, missing_ok=True)
         return image, path
+
+    def reading_disk(self):
+        """The disk of a guest that reads all of it."""
+        plain = self.new_content('base', NEW)
+        path = self.temporary('raw')
+        file_guest.make_working(plain, path, READING.format(
+            blocks=plain.stat().st_size >> 20, tail=TAIL))
+        return path
 
     def lazy(self, host=None):
         """What a host's diffcached serves, by the agent."""

@@ -194,6 +194,7 @@ class TestAbsence(LocalClientTest):
         absent = local_client.LocalClient(str(self.directory / 'absent'))
         error = self.assertRaises(exceptions.ServiceUnavailable,
                                   absent.status)
+        self.assertTrue(local_client.is_gone(error))
         self.assertIn('absent', str(error))
 
     def test_a_socket_that_nobody_listens_at(self):
@@ -225,8 +226,10 @@ class TestAbsence(LocalClientTest):
         self.addCleanup(done.set)
         self.agent.script = lambda handler: done.wait(LONG)
         hasty = local_client.LocalClient(str(self.path), timeout=0.05)
-        self.assertRaises(exceptions.ServiceUnavailable, hasty.content, 'i',
-                          '/output', stall_timeout=0.05)
+        error = self.assertRaises(
+            exceptions.ServiceUnavailable, hasty.content, 'i', '/output',
+            stall_timeout=0.05)
+        self.assertFalse(local_client.is_gone(error))
 
 
 class TestContent(LocalClientTest):
@@ -274,8 +277,9 @@ class TestContent(LocalClientTest):
 
     def test_a_stream_that_ends_early(self):
         self.agent.streams({'progress': {'done': 1, 'total': 3}})
-        self.assertRaises(exceptions.ServiceUnavailable, self.client.content,
-                          'i', '/base/x')
+        error = self.assertRaises(exceptions.ServiceUnavailable,
+                                  self.client.content, 'i', '/base/x')
+        self.assertTrue(local_client.is_gone(error))
 
     def test_an_agent_that_dies_while_it_delivers(self):
         def script(handler):
@@ -283,8 +287,9 @@ class TestContent(LocalClientTest):
             handler.close_connection = True
 
         self.agent.script = script
-        self.assertRaises(exceptions.ServiceUnavailable, self.client.content,
-                          'i', '/base/x')
+        error = self.assertRaises(exceptions.ServiceUnavailable,
+                                  self.client.content, 'i', '/base/x')
+        self.assertTrue(local_client.is_gone(error))
 
     def test_lines_that_are_no_objects(self):
         self.agent.streams([1, 2])

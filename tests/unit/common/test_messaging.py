@@ -17,12 +17,18 @@ import oslo_messaging
 from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import rpc_history
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests import base
 
 TOPIC = 'topic'
+# The endpoint below is of an earlier release, and has no more than 1.1.
+HISTORY = rpc_history.History({
+    '1.0': ('echo', 'refuse', 'refuse_in_its_own_way', 'break_down',
+            'hidden'),
+    '1.2': ('echo_later', 'echo.way')})
 
 
 class SpecialInput(exceptions.InvalidInput):
@@ -85,9 +91,9 @@ class MessagingTest(base.TestCase):
         self.addCleanup(server.stop)
         self.ctxt = context.RequestContext.for_service('test')
 
-    def client(self, topic=TOPIC, version='1.0', timeout=10):
+    def client(self, topic=TOPIC, timeout=10):
         return self.bus.client(
-            oslo_messaging.Target(topic=topic, version=version), timeout)
+            oslo_messaging.Target(topic=topic), timeout, HISTORY)
 
 
 class TestMessaging(MessagingTest):
@@ -130,10 +136,16 @@ class TestMessaging(MessagingTest):
                                   self.ctxt, 'echo', value=1)
         self.assertIn('nobody', str(error))
 
-    def test_newer_client_is_refused(self):
+    def test_newer_clients_call_what_an_earlier_server_has(self):
+        self.assertEqual('1.2', HISTORY.latest)
+        self.assertEqual(1, self.client().call(self.ctxt, 'echo', value=1))
+
+    def test_newer_calls_are_refused_by_an_earlier_server(self):
         self.assertRaises(
-            exceptions.ServiceUnavailable, self.client(version='1.2').call,
-            self.ctxt, 'echo', value=1)
+            exceptions.ServiceUnavailable, self.client().call, self.ctxt,
+            'echo', value=1, way='back')
+        self.assertRaises(exceptions.ServiceUnavailable, self.client().call,
+                          self.ctxt, 'echo_later')
 
     def test_methods_that_are_not_exposed_cannot_be_called(self):
         self.assertRaises(exceptions.ServiceUnavailable, self.client().call,
@@ -189,7 +201,7 @@ class TestReach(base.TestCase):
         bus = messaging.Bus(conf, objects_base.Serializer())
         self.addCleanup(bus.close)
         client = bus.client(
-            oslo_messaging.Target(topic=TOPIC, version='1.0'), 1000)
+            oslo_messaging.Target(topic=TOPIC), 1000, HISTORY)
         ctxt = context.RequestContext.for_service('test')
         for send in (client.call, client.cast):
             self.assertRaises(exceptions.ServiceUnavailable, send, ctxt,

@@ -15,6 +15,7 @@ import dataclasses
 import queue
 
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
+from diffcache_openstack.agent.endpoints import lazy as lazy_endpoint
 from diffcache_openstack.agent.endpoints import versions as versions_endpoint
 from diffcache_openstack.agent.endpoints import volumes as volumes_endpoint
 from diffcache_openstack.common import exceptions
@@ -46,6 +47,8 @@ class Nova:
         self.hidden = set()
         # Servers by the volumes that are attached to them; None: no answer.
         self.volumes = {}
+        # Whether it does not answer about hosts.
+        self.silent = False
 
     def get(self, server_id, token=None):
         """A server; a token is the name of its user."""
@@ -62,6 +65,13 @@ class Nova:
         """The servers of a project."""
         return [server for server in self.servers.values()
                 if server.project_id == project_id]
+
+    def on(self, host):
+        """The servers of a host."""
+        if self.silent:
+            raise exceptions.ServiceUnavailable('Nova does not answer')
+        return [server for server in self.servers.values()
+                if server.host == host]
 
     def volumes_on(self, host):
         """Servers of a host by their volumes."""
@@ -128,6 +138,15 @@ def listen_for_volumes(test, name, volumes):
     """Have a host answer about volumes in its SSD cache, during a test."""
     server = agent_endpoint.new_server(
         test.bus, name, volumes_endpoint.VolumesManager(volumes))
+    server.start()
+    test.addCleanup(server.wait)
+    test.addCleanup(server.stop)
+
+
+def listen_for_hydrations(test, name, hydrations):
+    """Have a host answer about images that arrive there, during a test."""
+    server = agent_endpoint.new_server(
+        test.bus, name, lazy_endpoint.LazyManager(hydrations))
     server.start()
     test.addCleanup(server.wait)
     test.addCleanup(server.stop)

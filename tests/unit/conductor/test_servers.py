@@ -116,10 +116,17 @@ class TestProject(ServersTest):
         self.assertEqual({'a': 's1', 'b': 's1'}, {
             volume: each.id for volume, each in found.items()})
         self.assertEqual('h1', self.cloud.requests[0].query['host'])
+        self.cloud.answer(
+            'GET', f'{SERVERS}/detail',
+            openstack_apis.Answer(document={'servers': [server(3)]}),
+            openstack_apis.Answer(document={'servers': []}))
+        self.assertEqual(['s3'], [each.id for each in self.servers.on('h1')])
         self.cloud.answer('GET', f'{SERVERS}/detail',
                           openstack_apis.Answer(403, {}))
         self.assertRaises(exceptions.ServiceUnavailable,
                           self.servers.volumes_on, 'h1')
+        self.assertRaises(exceptions.ServiceUnavailable, self.servers.on,
+                          'h1')
 
     def test_nova_refuses(self):
         self.cloud.answer('GET', f'{SERVERS}/detail',

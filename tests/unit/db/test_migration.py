@@ -9,9 +9,14 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import ast
+import pathlib
+
+import fixtures
 from oslo_db.sqlalchemy import test_migrations
 import sqlalchemy as sa
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
@@ -62,7 +67,60 @@ class Migrations(test_migrations.ModelsMigrationsSync):
         self.assertEqual(migration.head(), migration.current(self.conf))
 
 
+def removed_by(path):
+    """Names of operations that code of before may not work after."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text()))
+             if isinstance(node, ast.Call)
+             and isinstance(node.func, ast.Attribute)]
+    return {call.func.attr for call in calls if call.func.attr.startswith(
+        ('drop_', 'alter_', 'rename_'))}
+
+
+class TestSeries(base.TestCase):
+    """What lets services be upgraded one after the other."""
+
+    VERSIONS = pathlib.Path(migration.__file__).parent / 'migrations/versions'
+    # The first whose code works on schemas of later ones.
+    FIRST = 22
+
+    def test_later_schemas_of_the_series_are_accepted(self):
+        self.useFixture(fixtures.MockPatchObject(
+            migration, 'head', lambda: '0021'))
+        self.useFixture(fixtures.MockPatchObject(
+            migration, 'is_known', lambda revision: revision <= '0021'))
+        for revision, accepted in (
+                (None, False), ('0001', False), ('0020', False),
+                ('0021', True), ('0022', True), ('0999', True),
+                ('1000', False), ('9999', False), ('somebody', False)):
+            self.assertIs(accepted, migration.accepts(revision), revision)
+
+    def test_migrations_of_a_series_only_add(self):
+        for path in sorted(self.VERSIONS.glob('[0-9]*.py')):
+            number = int(path.name.split('_')[0])
+            if number > self.FIRST and number % migration._SERIES:
+                self.assertEqual(set(), removed_by(path), path.name)
+
+    def test_what_removes_is_seen(self):
+        self.assertIn('alter_column', removed_by(
+            self.VERSIONS / '0002_image_files.py'))
+
+
 class TestSQLite(Migrations, MigrationTest):
+
+    def test_a_service_starts_on_a_later_schema_of_its_series(self):
+        migration.upgrade(self.conf)
+        database = engine.Database(self.conf)
+        self.addCleanup(database.close)
+        for revision in ('0999', '1000'):
+            with database.engine.begin() as connection:
+                connection.execute(
+                    sa.text('UPDATE alembic_version SET version_num = :number'
+                            ), {'number': revision})
+            if revision == '0999':
+                migration.wait_for_schema(self.conf)
+            else:
+                self.assertRaises(exceptions.PermanentError,
+                                  migration.wait_for_schema, self.conf)
 
     def test_revocations_of_before_are_numbered_in_their_order(self):
         migration.upgrade(self.conf, '0010')

@@ -13,11 +13,13 @@
 
 import os
 import threading
+import types
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.nova import lazy
+from diffcache_openstack.nova import restarts
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 from tests import base
@@ -36,6 +38,7 @@ class Client(fakes.Client):
         self.served = {'content_id': CONTENT_ID, 'path': path, 'held': False,
                        'image_ids': [IMAGE, 'another']}
         self.released = []
+        self.left = []
 
     def open_lazy(self, image_id):
         self._ask('lazy', image_id)
@@ -46,6 +49,12 @@ class Client(fakes.Client):
 
     def release_lazy(self, content_id):
         self.released.append(content_id)
+
+    def add_lazy_server(self, server_id, server):
+        self._ask('server', server_id, server)
+
+    def remove_lazy_server(self, server_id):
+        self.left.append(server_id)
 
 
 class LazyTest(base.TestCase):
@@ -63,11 +72,12 @@ class LazyTest(base.TestCase):
         self.all_left = True
         self.bases = self.new_bases()
 
-    def new_bases(self, hash_raw_images=False):
+    def new_bases(self, hash_raw_images=False, patience=0.0):
         return lazy.LazyBases(
             self.client, sources.Source(
                 self.client, None, 60.0,
-                image_records.Verifier(signatures.Security())),
+                image_records.Verifier(signatures.Security()),
+                restarts.Restarts(patience, sleep=lambda seconds: None)),
             self.tally, hash_raw_images)
 
     @staticmethod
@@ -105,6 +115,62 @@ class TestOldAgent(LazyTest):
         self.client.lazy = unknown
         self.look()
         self.assertEqual([], self.client.released)
+
+
+class TestRestarts(LazyTest):
+    """An agent that is being restarted."""
+
+    def setUp(self):
+        super().setUp()
+        self.gone = exceptions.ServiceUnavailable('gone')
+        self.gone.__cause__ = ConnectionRefusedError()
+        self.left_to_fail = 2
+        self.ask, self.client._ask = self.client._ask, self.fail_at_first
+        self.waiting = self.new_bases(patience=60.0)
+
+    def fail_at_first(self, *asked):
+        if self.left_to_fail:
+            self.left_to_fail -= 1
+            raise self.gone
+        self.ask(*asked)
+
+    def test_an_image_is_linked_when_it_runs_again(self):
+        """It was delivered whole, because the agent was away."""
+        self.assertTrue(self.link(self.waiting))
+        self.assertEqual(({'linked': 1}, 0), (self.counts(),
+                                              self.left_to_fail))
+
+    def test_a_server_is_announced_when_it_runs_again(self):
+        self.waiting.add_server(TestServers.instance, IMAGE)
+        self.assertEqual(['server'], [asked[0] for asked
+                                      in self.client.asked])
+
+    def test_without_the_time_an_image_is_delivered_whole(self):
+        self.assertFalse(self.link())
+        self.assertEqual({'full_ServiceUnavailable': 1}, self.counts())
+
+
+class TestServers(LazyTest):
+
+    instance = types.SimpleNamespace(
+        uuid='u', project_id='p', metadata={},
+        flavor=types.SimpleNamespace(name='m1.small', extra_specs={}))
+
+    def test_a_server_is_announced_with_its_flavor(self):
+        self.bases.add_server(self.instance, IMAGE)
+        self.assertEqual(
+            [('server', 'u', {'project_id': 'p', 'image_id': IMAGE,
+                              'label': 'm1.small'})], self.client.asked)
+
+    def test_a_failure_costs_no_server(self):
+        self.client.error = exceptions.ServiceUnavailable('down')
+        self.bases.add_server(self.instance, IMAGE)
+
+    def test_servers_whose_folder_is_gone_have_left(self):
+        (self.directory / 'here').mkdir()
+        self.client.served['servers'] = ['here', 'gone']
+        self.look()
+        self.assertEqual(['gone'], self.client.left)
 
 
 class TestLink(LazyTest):

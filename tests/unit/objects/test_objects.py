@@ -30,6 +30,8 @@ FINGERPRINTS = {
     'HostNetwork': '1.0-ecb963eab30c7ba3c1e697c10dd07e97',
     'RepositoryStanding': '1.0-1c76cdfed3a82b11831c7efd79c7990f',
     'HostHoldings': '1.0-a6b81e67aa70bad783dddb2f2bd44d21',
+    'Hydration': '1.0-ee1689dbca4b09caf3cc6ca1788f8e86',
+    'HydrationSource': '1.0-bcfc53f25299c30838a37a434fb59cb1',
     'ImageSketch': '1.0-dc86edd6612e01d67e4b4199bb6f44a7',
     'MapChange': '1.0-46e79c006bc0cd73abd63585e6c368f5',
     'NewVersion': '1.0-6062fe2e51a9faa9624a95161f367bf7',

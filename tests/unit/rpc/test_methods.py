@@ -20,6 +20,7 @@ import fixtures
 import oslo_messaging
 
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
+from diffcache_openstack.agent.endpoints import lazy as agent_lazy
 from diffcache_openstack.agent.endpoints import versions as agent_versions
 from diffcache_openstack.agent.endpoints import volumes as agent_volumes
 from diffcache_openstack.common import exceptions
@@ -28,6 +29,7 @@ from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.conductor.endpoints import agents
 from diffcache_openstack.conductor.endpoints import control
 from diffcache_openstack.conductor.endpoints import costs
+from diffcache_openstack.conductor.endpoints import lazy
 from diffcache_openstack.conductor.endpoints import versions
 from diffcache_openstack.conductor.endpoints import volumes
 from diffcache_openstack import objects
@@ -42,9 +44,10 @@ TIME = '2026-01-02T03:04:05Z'
 
 SERVICES = (
     (methods.CONDUCTOR, (agents.ConductorManager, control.ControlManager,
-                         costs.CostsManager, versions.VersionsManager,
+                         costs.CostsManager, lazy.LazyManager,
+                         versions.VersionsManager,
                          volumes.VolumesManager)),
-    (methods.AGENT, (agent_endpoint.AgentManager,
+    (methods.AGENT, (agent_endpoint.AgentManager, agent_lazy.LazyManager,
                      agent_versions.VersionsManager,
                      agent_volumes.VolumesManager)))
 
@@ -80,6 +83,11 @@ OBJECTS = {
         weight=1.0, explain=['a'], curve=objects.VolumeCurve(
             seconds=1.0, references=1, distinct=1, sampled=1.0, hit_us=1.0,
             miss_us=1.0, sizes=[1], hits=[1]))],
+    'hydrations': [objects.Hydration(
+        server_id=ID, image_id='t', content_id=HASH, state='arriving',
+        mode='deadline', deadline_at=objects_base.now(), rate=1,
+        sources=[objects.HydrationSource(url='http://h2', requests=1,
+                                         bytes=1, failures=0)])],
     'task': objects.VersionTask(id=ID, kind='save', project_id='p'),
 }
 VALUES = {
@@ -89,7 +97,8 @@ VALUES = {
     'changes': {'add_hosts': 1}, 'job_id': ID, 'values': {'name': 'x'},
     'version_id': ID, 'task_id': ID, 'keep_version': ID, 'dry_run': True,
     'way': 'auto', 'name': 'A name', 'against': ID, 'project_id': 'p',
-    'policy_id': ID, 'volume_id': ID, 'settings': {'max': 1},
+    'policy_id': ID, 'profile_id': ID, 'volume_id': ID, 'settings': {'max': 1},
+    'server_id': ID, 'wanted': {'deadline': 60, 'rate': None, 'paused': True},
     'items': [['templates', HASH, 0.0]],
     'shares': [['templates', HASH, 'job', None, ['mon 10:00-11:00']]],
     'output': '/a/b', 'path': '/a/b', 'mode': 'on_the_fly',
@@ -98,6 +107,9 @@ VALUES = {
     'count': 1, 'total': 1, 'terms': 'patch 1', 'nearest': 8, 'creations': 1,
     'templates': [['t', HASH, HASH]], 'patches': [[HASH, HASH, HASH]],
     'objective': 'wan_bytes',
+    'size': 1000,
+    'projects': ['p'], 'label': 'm1.small', 'run': 1, 'number': 1,
+    'rows': [[0, 1, 5]], 'known_id': ID, 'known_generation': 1,
     'target': HASH, 'bases': ['b' * 64], 'seconds': 60.0, 'mbps': 20.0,
 }
 # No argument is any of these.

@@ -12,23 +12,39 @@
 """Calls as services of earlier versions send them.
 
 ``released_calls.json`` has one message of each method, as it was when the
-method was released. While services are upgraded one after the other, these
-messages are sent: they have to be accepted by every later version. Add a
-method's message with the method; never change one. A method with a new
-argument accepts calls without it.
+method was released, the version of the interface that the method came with,
+and the versions that brought what may be left out. While services are
+upgraded one after the other, these messages are sent: they have to be accepted
+by every later version, and must not claim a newer one than they need, or else
+services of the release before refuse them. Add a method's message with the
+method; never change one, other than by adding an optional argument with its
+version. A method with a new argument accepts calls without it.
 """
 
 import json
 import pathlib
+import queue
+import uuid
 
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import messaging
+from diffcache_openstack.common.signing import signatures
+from diffcache_openstack.conf import opts
+from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import agent_lazy_api
 from diffcache_openstack.rpc import agent_versions_api
 from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.rpc import conductor_volumes_api
+from diffcache_openstack.rpc import gate
 from diffcache_openstack.rpc import methods
 from tests import base
 from tests.unit.rpc import test_methods
@@ -36,11 +52,51 @@ from tests.unit.rpc import test_methods
 TABLES = {'agent': methods.AGENT, 'conductor': methods.CONDUCTOR}
 RELEASED = json.loads((pathlib.Path(__file__).parent
                        / 'released_calls.json').read_text())
-VERSIONS = {
-    agent_api: (1, 2), agent_versions_api: (1, 0),
-    agent_volumes_api: (1, 0), conductor_api: (1, 8),
-    conductor_control_api: (1, 0), conductor_costs_api: (1, 0),
-    conductor_versions_api: (1, 3), conductor_volumes_api: (1, 0)}
+CLIENTS = {
+    ('agent', None): agent_api,
+    ('agent', agent_lazy_api.NAMESPACE): agent_lazy_api,
+    ('agent', agent_versions_api.NAMESPACE): agent_versions_api,
+    ('agent', agent_volumes_api.NAMESPACE): agent_volumes_api,
+    ('conductor', None): conductor_api,
+    ('conductor', conductor_control_api.NAMESPACE): conductor_control_api,
+    ('conductor', conductor_costs_api.NAMESPACE): conductor_costs_api,
+    ('conductor', conductor_lazy_api.NAMESPACE): conductor_lazy_api,
+    ('conductor', conductor_versions_api.NAMESPACE): conductor_versions_api,
+    ('conductor', conductor_volumes_api.NAMESPACE): conductor_volumes_api}
+
+
+def required(call):
+    """Return the names of the arguments that each call has."""
+    return call['arguments'].keys() - call['optional'].keys()
+
+
+def number(version):
+    return tuple(int(part) for part in version.split('.'))
+
+
+EARLIER_METHODS = (
+    (None, 'hold'), (None, 'site_map_changed'), (None, 'status'))
+
+
+class EarlierAgent:
+    """An agent that knows version 1.0 of its interface."""
+
+    target = oslo_messaging.Target(version='1.0')
+
+    def __init__(self, called):
+        self._called = called
+
+    @messaging.exposed
+    def hold(self, ctxt, generation, items):
+        self._called.put(('hold', generation))
+
+    @messaging.exposed
+    def site_map_changed(self, ctxt, generation):
+        self._called.put(('site_map_changed', generation))
+
+    @messaging.exposed
+    def status(self, ctxt):
+        return {'host': 'h1'}
 
 
 class ReleasedCallsTest(base.TestCase):
@@ -59,9 +115,8 @@ class ReleasedCallsTest(base.TestCase):
 
     def test_each_without_what_may_be_left_out(self):
         for table, key, call in self.calls():
-            arguments = {name: value for name, value
-                         in call['arguments'].items()
-                         if name not in call['optional']}
+            arguments = {name: call['arguments'][name]
+                         for name in required(call)}
             self.assertRaises(test_methods.Called, test_methods.send, table,
                               key, arguments)
 
@@ -71,8 +126,87 @@ class ReleasedCallsTest(base.TestCase):
                 (call['namespace'], call['method'])
                 for call in RELEASED[service]}, service)
 
-    def test_versions_accept_the_calls_of_earlier_ones(self):
-        for api, (major, minor) in VERSIONS.items():
-            found = tuple(int(part) for part in api.VERSION.split('.'))
-            self.assertEqual(major, found[0], api.__name__)
-            self.assertLessEqual(minor, found[1], api.__name__)
+    def test_each_has_all_arguments(self):
+        for table, key, call in self.calls():
+            self.assertEqual(table[key].arguments.keys(),
+                             call['arguments'].keys(), key)
+
+
+class SentVersionsTest(base.TestCase):
+
+    def calls(self):
+        for service, calls in RELEASED.items():
+            for call in calls:
+                yield CLIENTS[service, call['namespace']].HISTORY, call
+
+    def test_each_method_is_in_its_history(self):
+        for (service, namespace), api in CLIENTS.items():
+            self.assertEqual(
+                {method for space, method in TABLES[service]
+                 if space == namespace}, api.HISTORY.methods, api.__name__)
+
+    def test_each_is_sent_with_the_version_that_brought_the_method(self):
+        for history, call in self.calls():
+            self.assertEqual(
+                call['version'],
+                history.needed(call['method'], required(call)),
+                call['method'])
+
+    def test_each_argument_is_sent_with_the_version_that_brought_it(self):
+        for history, call in self.calls():
+            for name, version in call['optional'].items():
+                self.assertEqual(
+                    version, history.needed(call['method'],
+                                            [*required(call), name]),
+                    f'{call["method"]}.{name}')
+
+    def test_servers_have_the_version_of_their_newest_call(self):
+        for (service, namespace), api in CLIENTS.items():
+            sent = [version for call in RELEASED[service]
+                    if call['namespace'] == namespace
+                    for version in (call['version'],
+                                    *call['optional'].values())]
+            self.assertEqual(max(sent, key=number), api.VERSION,
+                             api.__name__)
+
+
+class EarlierAgentTest(base.TestCase):
+    """Calls of this release to an agent of the one before."""
+
+    HOLD = ('templates', 'a' * 64, 0.0)
+
+    def setUp(self):
+        super().setUp()
+        conf = opts.new_config()
+        conf.set_override('transport_url', 'fake:/')
+        conf.set_override('control_exchange', uuid.uuid4().hex)
+        bus = messaging.Bus(conf, objects_base.Serializer())
+        self.addCleanup(bus.close)
+        self.called = queue.Queue()
+        server = bus.server(
+            oslo_messaging.Target(topic=agent_api.topic_of('h1'),
+                                  server='h1'),
+            [EarlierAgent(self.called)],
+            gate.Gate({key: method for key, method in methods.AGENT.items()
+                       if key in EARLIER_METHODS},
+                      signatures.Security(), signatures.MemoryLedger(60)))
+        server.start()
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+        self.ctxt = contexts.RequestContext.for_service('test')
+        self.agents = agent_api.AgentAPI(bus, conf)
+
+    def test_announcements_arrive(self):
+        self.agents.site_map_changed(self.ctxt, 'h1', 7)
+        self.assertEqual(('site_map_changed', 7), self.called.get(timeout=60))
+
+    def test_plans_arrive(self):
+        self.agents.hold(self.ctxt, 'h1', 8, [self.HOLD])
+        self.assertEqual(('hold', 8), self.called.get(timeout=60))
+
+    def test_calls_are_answered(self):
+        self.assertEqual({'host': 'h1'}, self.agents.status(self.ctxt, 'h1'))
+
+    def test_what_it_does_not_have_is_refused_for_good(self):
+        self.assertRaises(exceptions.InvalidInput, self.agents.await_image,
+                          self.ctxt, 'h1', 'image', 1000, 20.0)

@@ -21,6 +21,7 @@ from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conf import opts
+from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.sites import view
@@ -54,6 +55,18 @@ class Repository:
     def register(self, path, template_id, name):
         self.calls.append((path.read_bytes(), template_id, name))
         return view.TemplateRef(template_id, name, CONTENT_ID, 2, 1)
+
+
+class Arriving:
+    """Has one image."""
+
+    def __init__(self):
+        self.image = objects.Template(id='t', content_id=CONTENT_ID)
+        self.calls = []
+
+    def wait(self, *arguments):
+        self.calls.append(arguments)
+        return self.image
 
 
 class Status:
@@ -136,6 +149,12 @@ class ComputeTest(ManagerTest):
             '/img', 't', 'Name')
         self.assertIn('repository', str(error))
 
+    def test_only_a_repository_adds_images(self):
+        error = self.assertRaises(
+            exceptions.InvalidInput, self.api.await_image, self.ctxt, 'h1',
+            't', 1000, 20.0)
+        self.assertIn('repository', str(error))
+
     def test_status(self):
         self.assertEqual(Status().report(), self.api.status(self.ctxt, 'h1'))
 
@@ -185,6 +204,19 @@ class RepositoryTest(ManagerTest):
         self.assertEqual(('t', CONTENT_ID), (template.id,
                                              template.content_id))
         self.assertEqual([(CONTENT, 't', 'Name')], self.repository.calls)
+
+    def test_an_image_that_is_being_added(self):
+        arriving = Arriving()
+        manager = agent_endpoint.AgentManager(
+            self.host.state, None, self.filler, Status(), self.repository,
+            arriving=arriving)
+        self.assertIs(arriving.image, manager.await_image(
+            self.ctxt, 't', 1000, 20.0))
+        self.assertEqual([('t', 1000, 20.0)], arriving.calls)
+
+    def test_no_image_is_being_added_without_an_image_service(self):
+        self.assertIsNone(self.api.await_image(self.ctxt, 'h1', 't', 1000,
+                                               20.0))
 
     def test_files_elsewhere_are_not_registered(self):
         secret = self.write_file('etc/shadow', b'secret')

@@ -60,6 +60,7 @@ class TestDaemon(base.TestCase):
     def test_requests(self):
         self.server.answer = 200, {'images': [{'content_id': 'c'}]}
         self.assertEqual([{'content_id': 'c'}], self.daemon.images())
+        self.daemon.image('c')
         self.daemon.add('c', {'wait': 3})
         self.daemon.change('c', {'hydrate': 'idle'})
         self.server.answer = 200, {'profile': []}
@@ -68,6 +69,7 @@ class TestDaemon(base.TestCase):
         self.daemon.remove('c')
         self.assertEqual([
             ('GET', '/v1/images', None),
+            ('GET', '/v1/images/c', None),
             ('PUT', '/v1/images/c', {'wait': 3}),
             ('PATCH', '/v1/images/c', {'hydrate': 'idle'}),
             ('GET', '/v1/images/c/profile', None),

@@ -15,19 +15,33 @@ import contextlib
 import dataclasses
 import os
 import threading
+import time
+from unittest import mock
 
 from diffcache_openstack.agent.images import costs
+from diffcache_openstack.agent.lazy import hydrations
 from diffcache_openstack.agent.lazy import images
+from diffcache_openstack.agent.lazy import servers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import lazy as lazy_options
 from diffcache_openstack.conf import opts
 from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
+from tests.unit import arriving
 
 CONTENT = b'content of an image'
 KEY = fakes.key_of(CONTENT)
 SIZE = fakes.SIZE
+
+
+def listed(source):
+    """A source as diffcached lists it."""
+    counts = dict.fromkeys(('patch_bytes', 'requests', 'bytes', 'failures'),
+                           0)
+    if 'base' in source:
+        return {'url': 'base, patch', **counts, **source}
+    return {'url': source['peer'], **counts}
 
 
 class FakeDaemon:
@@ -47,13 +61,17 @@ class FakeDaemon:
     def add(self, content_id, wanted):
         self._check()
         self.served[content_id] = {
-            'content_id': content_id, 'path': f'/mount/{content_id}',
+            **arriving.status(content_id), 'path': f'/mount/{content_id}',
             'data_path': str(self.folder / content_id), 'size': SIZE,
             'complete': False, 'present': 4, 'chunk': 256 << 10,
             'wanted': wanted,
-            'sources': [{'url': each['peer']} for each in wanted['sources']],
+            'sources': [listed(each) for each in wanted['sources']],
             'homes': [{**each, 'own': False}
                       for each in wanted['homes']['hosts']]}
+        return self.served[content_id]
+
+    def image(self, content_id):
+        self._check()
         return self.served[content_id]
 
     def change(self, content_id, changed):
@@ -106,10 +124,13 @@ class LazyImagesTest(base.TestCase):
         for name, value in {'socket': '/none', **changes}.items():
             conf.set_override(name, value, 'lazy')
         host = self.host
+        users = servers.Servers(self.directory / 'servers.json')
+        self.hydrations = hydrations.Hydrations(
+            self.daemon, users, self.directory / 'hydrations.json')
         made = images.LazyImages(
             conf.lazy, host.state, host.builder, host.transfers,
             costs.Costs(host.sources, host.state, host.flights),
-            host.new_throttle)
+            host.new_throttle, users, hydrations=self.hydrations)
         if made._daemon is not None:
             made._daemon = self.daemon
         self.addCleanup(made.stop)
@@ -151,6 +172,51 @@ class LazyImagesTest(base.TestCase):
         [(content, changed)] = self.daemon.changes
         self.assertEqual(['http://h2', 'http://repo'],
                          [each['peer'] for each in changed['sources']])
+
+    def see_base(self):
+        """Have the host see a base that it has, and a patch from it."""
+        base_content = b'content of the last build'
+        self.host.put(base_content)
+        self.repository.put(fakes.make_patch(base_content, CONTENT),
+                            view.PATCHES)
+        self.host.view = fakes.site_view(
+            [self.repository, self.host, self.peer],
+            {'image': CONTENT, 'base': base_content},
+            [(base_content, CONTENT)])
+
+    def test_an_image_is_read_through_a_base_that_is_here(self):
+        self.see_base()
+        self.new_lazy(worth_seconds=0.0).open('image')
+        build, whole = self.served()['wanted']['sources']
+        self.assertEqual('http://h1', build['base']['peer'])
+        self.assertEqual('http://repo', build['patch']['peer'])
+        self.assertEqual({'peer': 'http://repo', 'wan': True}, whole)
+
+    def test_a_base_that_comes_or_goes_changes_the_sources(self):
+        lazy = self.new_lazy(worth_seconds=0.0)
+        lazy.open('image')
+        without = self.host.view
+        self.see_base()
+        lazy.look()
+        [(_, changed)] = self.daemon.changes
+        self.assertEqual(['base' in each for each in changed['sources']],
+                         [True, False])
+        self.served()['sources'] = [listed(each)
+                                    for each in changed['sources']]
+        lazy.look()
+        self.assertEqual(1, len(self.daemon.changes))
+        self.host.view = without
+        lazy.look()
+        self.assertEqual({'sources': [{'peer': 'http://repo', 'wan': True}]},
+                         self.daemon.changes[1][1])
+
+    def test_a_keeper_of_an_earlier_release_gets_no_base(self):
+        lazy = self.new_lazy(worth_seconds=0.0)
+        lazy.open('image')
+        self.served()['sources'] = [{'url': 'http://repo'}]
+        self.see_base()
+        lazy.look()
+        self.assertEqual([], self.daemon.changes)
 
     def test_hosts_of_the_site_are_homes_also_when_they_are_down(self):
         self.host.view = dataclasses.replace(self.host.view, hosts=tuple(
@@ -307,6 +373,57 @@ class LazyImagesTest(base.TestCase):
         self.assertEqual({}, self.daemon.served)
         self.assertFalse(self.host.held.in_use(KEY))
 
+    def arrive(self, *users):
+        """Have an image arrive, and all leave it; returns reported states."""
+        self.lazy.open('image')
+        for user in users:
+            self.lazy.add_server(servers.Server(user, 'p1', 'image'))
+        self.lazy.look()
+        states = [self.states()]
+        self.daemon.complete(KEY.id, CONTENT)
+        self.lazy.release(KEY.id)
+        self.lazy.look()
+        self.assertEqual({}, self.daemon.served)
+        return [*states, self.states()]
+
+    def states(self):
+        """What is reported of servers."""
+        return [(each.server_id, each.state)
+                for each in self.hydrations.collect()]
+
+    def test_servers_whose_image_has_arrived_are_shown_for_a_while(self):
+        """Who waited saw a server go, and not that its image was whole."""
+        self.host.state.report_due.clear()
+        self.assertEqual([[('s1', 'arriving')], [('s1', 'complete')]],
+                         self.arrive('s1'))
+        self.assertTrue(self.host.state.report_due.is_set())
+        self.assertRaises(exceptions.Conflict, self.hydrations.change, 's1',
+                          0, {'paused': True})
+        later = time.monotonic() + hydrations.SHOWN_SECONDS
+        with mock.patch.object(hydrations.time, 'monotonic', lambda: later):
+            self.assertEqual([], self.states())
+            self.assertRaises(exceptions.NotFound, self.hydrations.change,
+                              's1', 0, {'paused': True})
+
+    def test_a_server_that_is_gone_is_not_shown(self):
+        self.arrive('s1', 's2')
+        self.lazy.remove_server('s1')
+        self.assertEqual([('s2', 'complete')], self.states())
+
+    def test_a_server_with_another_image_is_shown_with_that(self):
+        self.arrive('s1')
+        self.host.held.release(KEY)
+        self.lazy.open('image')
+        self.lazy.add_server(servers.Server('s1', 'p1', 'image'))
+        self.assertEqual([('s1', 'arriving')], self.states())
+
+    def test_of_what_was_removed_before_it_was_whole_nothing_is_shown(self):
+        self.lazy.open('image')
+        self.lazy.add_server(servers.Server('s1', 'p1', 'image'))
+        self.lazy.release(KEY.id)
+        self.lazy.look()
+        self.assertEqual([], self.states())
+
     def test_a_damaged_whole_image_is_not_held(self):
         self.lazy.open('image')
         self.daemon.complete(KEY.id, b'something else')
@@ -381,3 +498,31 @@ class LazyImagesTest(base.TestCase):
                 if host.role != view.REPOSITORY_ROLE))
         self.assertRaises(exceptions.DiffCacheError, self.lazy.open, 'image')
         self.assertEqual(3 * SIZE, self.host.held.spare())
+
+
+class TestWishes(LazyImagesTest):
+
+    def add(self, wish, name='s1'):
+        self.lazy.add_server(servers.Server(name, 'p', 'image'), wish)
+
+    def test_a_new_server_is_asked_when_its_image_is_to_be_whole(self):
+        self.lazy.open('image')
+        self.host.state.report_due.clear()
+        self.add(servers.Wish(60, 5000))
+        [(content_id, changed)] = self.daemon.changes
+        self.assertEqual((KEY.id, 5000), (content_id, changed['rate']))
+        self.assertAlmostEqual(60, changed['hydrate']['seconds'], delta=5)
+        self.assertTrue(self.host.state.report_due.is_set())
+
+    def test_a_server_that_boots_again_does_not_prolong_its_deadline(self):
+        self.lazy.open('image')
+        self.add(None)
+        self.add(servers.Wish(60))
+        self.assertEqual([], self.daemon.changes)
+
+    def test_a_wish_that_cannot_be_set_keeps_no_server_from_booting(self):
+        self.lazy.open('image')
+        self.daemon.down = True
+        with self.assertLogs(images.LOG, 'WARNING'):
+            self.add(servers.Wish(60))
+        self.assertEqual([], self.daemon.changes)

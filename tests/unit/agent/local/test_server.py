@@ -21,6 +21,7 @@ import uuid
 import fixtures
 
 from diffcache_openstack.agent.images import pulse
+from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.local import api
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.common import context as contexts
@@ -145,6 +146,12 @@ class Rooms:
         self._fail_if_told()
         self.asked.append(('released', content_id))
 
+    def add_server(self, server, wish):
+        self.asked.append(('server', server, wish))
+
+    def remove_server(self, server_id):
+        self.asked.append(('left', server_id))
+
     def save_before(self, server_id, project_id, trigger, image_id, watch):
         self.requests.append(contexts.current_request_id())
         self.asked.append((server_id, project_id, trigger, image_id))
@@ -192,7 +199,20 @@ class LocalApiTest(base.TestCase):
                          self.client.open_lazy(IMAGE))
         self.assertEqual([{'content_id': 'c'}], self.client.lazy())
         self.client.release_lazy('c')
-        self.assertEqual([('released', 'c')], self.worker.asked)
+        self.client.add_lazy_server('s', {
+            'project_id': 'p', 'image_id': IMAGE, 'label': 'm1.small'})
+        self.client.add_lazy_server('t', {
+            'project_id': 'p', 'image_id': IMAGE, 'hydrate_by': 60})
+        self.client.remove_lazy_server('s')
+        self.assertEqual([
+            ('released', 'c'),
+            ('server', lazy_servers.Server('s', 'p', IMAGE, 'm1.small'),
+             None),
+            ('server', lazy_servers.Server('t', 'p', IMAGE),
+             lazy_servers.Wish(60)),
+            ('left', 's')], self.worker.asked)
+        self.assertRaises(exceptions.InvalidInput,
+                          self.client.add_lazy_server, 's', {})
         self.worker.error = exceptions.NoSpace('full')
         self.assertRaises(exceptions.NoSpace, self.client.open_lazy, IMAGE)
 

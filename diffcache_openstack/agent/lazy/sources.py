@@ -1,0 +1,136 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Where diffcached reads an image that is still arriving."""
+
+import collections.abc
+import typing
+
+from diffcache_openstack.agent.images import sources as site_sources
+from diffcache_openstack.agent.images import transfers as transfer
+from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import view as views
+
+# Pairs of a base and a patch that are named: one, and what to do without it.
+MOST_BUILDS = 3
+
+Document = dict[str, typing.Any]
+
+
+class ImageSources:
+    """Finds sources of images, as diffcached takes them.
+
+    Their order depends on what hosts have, and not on how fast links are at
+    the moment: diffcached starts a new worker when it changes.
+
+    :param host: this host's state
+    :param transfers: knows the repositories
+    :param routes_of: what this host may read from
+    """
+
+    def __init__(self, host: hosts.HostState, transfers: transfer.Transfers,
+                 routes_of: site_sources.Sources) -> None:
+        self._host = host
+        self._transfers = transfers
+        self._routes = routes_of
+
+    def of(self, key: views.Key) -> list[Document]:
+        """Return where content is, the cheapest first.
+
+        Hosts of the site that have it, bases of the site with a patch from
+        them, then repositories.
+        """
+        whole = [self._whole(name) for name in self._near(key)]
+        far = [self._whole(name) for name in self._repositories(key)]
+        found = [*whole, *self._builds(key), *far]
+        return [source for source in found if source is not None]
+
+    def _near(self, key: views.Key) -> list[str]:
+        avoided = self._transfers.avoided()
+        peers = [host.name for host
+                 in self._host.site_map.current().compute_hosts()
+                 if key in host.holdings and host.alive
+                 and host.name != self._host.name
+                 and host.name not in avoided]
+        # A fill of the plan may have been faster.
+        own = [self._host.name] if key in self._host.held else []
+        return own + peers
+
+    def _repositories(self, key: views.Key) -> list[str]:
+        view = self._host.site_map.current()
+        links = view.links.of(self._host.name)
+        return sorted(view.repositories_with(key),
+                      key=links.from_repository, reverse=True)
+
+    def _whole(self, name: str) -> Document | None:
+        host = self._host.site_map.current().host(name)
+        if host is None or not host.url:
+            return None
+        return {'peer': host.url, 'wan': self._transfers.is_repository(name)}
+
+    def _builds(self, key: views.Key) -> list[Document | None]:
+        """Return bases of the site, each with a patch that makes content.
+
+        They are those routes of a request that are cheaper than the whole
+        image over the WAN.
+        """
+        found = [route for route
+                 in self._routes.lookup_table().to_template(key.id)
+                 if len(route.patches) == 1
+                 and not self._transfers.is_repository(route.source.host)]
+        return [self._build(route) for route
+                in sorted(found, key=self._rank)[:MOST_BUILDS]]
+
+    def _rank(self, route: routes.Route) -> tuple[int, bool, str, str]:
+        """Sort by the bytes that cross the WAN, then by the distance."""
+        [patch] = route.patches
+        wan_bytes = 0
+        if self._transfers.is_repository(patch.host):
+            view = self._host.site_map.current()
+            wan_bytes = view.wire_size_of(patch.key) or 0
+        return (wan_bytes, route.source.host != self._host.name,
+                route.source.host, patch.host)
+
+    def _build(self, route: routes.Route) -> Document | None:
+        base, patch = (self._part(part) for part in route.parts)
+        return {'base': base, 'patch': patch} if base and patch else None
+
+    def _part(self, part: routes.Part) -> Document | None:
+        whole = self._whole(part.host)
+        return None if whole is None else {**whole, 'id': part.key.id}
+
+
+def differ(fresh: list[Document], used: list[Document]) -> bool:
+    """Return whether sources are others than diffcached lists.
+
+    :param fresh: as :meth:`ImageSources.of` returns them
+    :param used: of the status of an image
+    """
+    return [_place(each, 'peer') for each in fresh] \
+        != [_place(each, 'url') for each in used]
+
+
+def without_builds(sources: collections.abc.Iterable[Document]
+                   ) -> list[Document]:
+    """Return those sources that a diffcached of earlier releases takes."""
+    return [each for each in sources if 'base' not in each]
+
+
+def takes_builds(used: list[Document]) -> bool:
+    """Return whether the process that lists sources reads through bases."""
+    return all('patch_bytes' in each for each in used)
+
+
+def _place(source: Document, url: str) -> typing.Any:
+    if 'base' in source:
+        return source['base'], source['patch']
+    return source[url]

@@ -1,0 +1,49 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Schemas of profiles of images."""
+
+from diffcache_openstack.api.schemas import common
+from diffcache_openstack.prefetch import profiles
+
+_LABEL = {'type': 'string', 'pattern': f'^{profiles.LABEL_PATTERN}$'}
+_ROWS = {
+    'type': 'array', 'maxItems': profiles.MOST_ROWS,
+    'items': {'type': 'array', 'minItems': 3, 'maxItems': 3,
+              'prefixItems': [
+                  common.COUNT, {'type': 'integer', 'minimum': 1},
+                  {'type': 'number', 'minimum': 0}]}}
+_PROFILE = {
+    'id': common.UUID, 'image_id': common.TEMPLATE,
+    'project_id': common.TEXT_OR_NULL, 'label': _LABEL,
+    'generation': common.COUNT, 'instances': common.COUNT,
+    'chunks': common.COUNT, 'created_at': common.INSTANT,
+    'updated_at': common.INSTANT}
+
+LIST_QUERY = common.paged_query({
+    'image_id': {**common.TEMPLATE, 'description':
+                 'List only profiles of this image.'},
+    'project_id': {'type': 'string', 'minLength': 1, 'maxLength': 255,
+                   'description': 'List only profiles of this project.'},
+    'label': {**_LABEL, 'description': 'List only profiles with this label,'
+              ' such as the name of a flavor.'}})
+LIST = common.listing('profiles', common.closed(_PROFILE))
+SHOW = common.closed({'profile': common.closed({
+    **_PROFILE, 'chunk': common.COUNT, 'rows': _ROWS})})
+IMPORT = common.closed({'profile': common.closed({
+    'image_id': {**common.TEMPLATE, 'description': 'Image that it is of.'},
+    'label': {**_LABEL, 'description': 'Label of the servers that it is for;'
+              ' none by default.'},
+    'chunk': {'enum': [profiles.CHUNK],
+              'description': 'Bytes of a chunk.'},
+    'rows': {**_ROWS, 'description': 'For each chunk that was read its'
+             ' number, how many instances read it, and the mean of the'
+             ' microseconds from their start to that read.'}}, ['label'])})

@@ -1,0 +1,97 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""RPC endpoint for lazy boots: of agents, and of the REST API."""
+
+from oslo_config import cfg
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import hydrations
+from diffcache_openstack.conf import lazy as lazy_options
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import profiles as profile_table
+from diffcache_openstack.db import sites
+from diffcache_openstack.objects import base
+from diffcache_openstack.prefetch import profiles
+from diffcache_openstack.rpc import conductor_lazy_api
+
+
+class LazyManager:
+    """The endpoint; :class:`.conductor_lazy_api.LazyAPI` is the contract.
+
+    :param hydrations: stores those that hosts report, forwards changes
+    """
+
+    target = oslo_messaging.Target(namespace=conductor_lazy_api.NAMESPACE,
+                                   version=conductor_lazy_api.VERSION)
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 hydrations: hydrations.Hydrations) -> None:
+        self._hydrations = hydrations
+        self._share = conf.lazy.share_profiles == lazy_options.IMAGE
+        self._database = database
+
+    @messaging.exposed
+    def exchange_reads(self, ctxt: contexts.RequestContext, host: str,
+                       image_id: str, projects: list, label: str, run: int,
+                       number: int, rows: list, known_id: str | None,
+                       known_generation: int | None) -> dict | None:
+        """Count what instances of a host read; return what others read."""
+        def write(session):
+            sites.lock_host(session, host)
+            project = profile_table.scope(session, image_id, projects,
+                                          self._share)
+            if project is None:
+                return None
+            subject = profile_table.Subject(image_id, project, label)
+            if rows:
+                profile_table.report(session, subject, host, (run, number),
+                                     rows, base.now())
+            found = profile_table.find(session, subject)
+            if found is None or (found.id, found.generation) == (
+                    known_id, known_generation):
+                return None
+            return {'id': found.id, 'generation': found.generation,
+                    'shared': project == profile_table.SHARED,
+                    'rows': profiles.listed(found.rows)}
+
+        return self._database.write(write)
+
+    @messaging.exposed
+    def import_profile(self, ctxt: contexts.RequestContext, profile_id: str,
+                       image_id: str, project_id: str | None, label: str,
+                       rows: list) -> str:
+        """Add rows to a profile, in place of those imported before."""
+        subject = profile_table.Subject(
+            image_id, project_id or profile_table.SHARED, label)
+        return self._database.write(
+            lambda session: profile_table.import_rows(
+                session, profile_id, subject, rows, base.now()).id)
+
+    @messaging.exposed
+    def delete_profile(self, ctxt: contexts.RequestContext, profile_id: str
+                       ) -> None:
+        """Delete a profile, which is learned anew."""
+        self._database.write(profile_table.delete, profile_id)
+
+    @messaging.exposed
+    def report_hydrations(self, ctxt: contexts.RequestContext, host: str,
+                          hydrations: list) -> None:
+        """Replace what is known of the hydrations of a host."""
+        self._hydrations.put(host, hydrations)
+
+    @messaging.exposed
+    def change_hydration(self, ctxt: contexts.RequestContext, server_id: str,
+                         generation: int, wanted: dict) -> None:
+        """Change the hydration of a server's image."""
+        self._hydrations.change(ctxt, server_id, generation, wanted)

@@ -1,0 +1,188 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What instances read of an image, summed over the hosts of a deployment.
+
+Rows are {chunk: (count, total_us)}: the number of instances that read a chunk,
+and the sum of the microseconds from their start to that read (Nicolae et al.,
+"Optimizing Multi-deployment on Clouds by Means of Self-adaptive Prefetching",
+section 2.1). All numbers are integers, so that the share of a host can be
+taken out of a sum exactly.
+
+A host reports the rows of a *run* as they grow. What it has reported before is
+replaced, not added to: a report may be repeated or overtaken. When its record
+begins anew, so does a run, and the former one is kept as its past.
+"""
+
+import collections.abc
+import json
+import typing
+import zlib
+
+from diffcache_openstack.common import exceptions
+
+# Bytes of a chunk, as diffcached counts reads.
+CHUNK = 256 << 10
+# Of servers that read alike: a flavor's name, or what a user chose.
+LABEL_PATTERN = r'[A-Za-z0-9 ._:@+-]{0,128}'
+# Chunks of a profile: 2 GiB of an image. A boot reads some hundred.
+MOST_ROWS = 8192
+# Instances of a run on one host.
+MOST_INSTANCES = 10 ** 6
+# Reads that come later say nothing of a boot, and are counted as that late.
+LATEST_US = 3600 * 10 ** 6
+# The most that one host counts for. What diffcached prefetches was read by a
+# tenth of the instances of the most frequent chunk, so that two instances on
+# other hosts outweigh a host that reports what was never read.
+HOST_SHARE = 16
+
+Rows = dict[int, tuple[int, int]]
+
+
+class Contribution(typing.NamedTuple):
+    """What one host has reported of one profile.
+
+    :ivar run: number of the run; later runs have greater ones
+    :ivar number: of the last report within the run
+    :ivar past: rows of former runs
+    :ivar rows: rows of this run
+    """
+
+    run: int = 0
+    number: int = 0
+    past: Rows = {}
+    rows: Rows = {}
+
+    def counted(self) -> Rows:
+        """Return the rows that count in the profile: a bounded share."""
+        return bounded(scaled(added(self.past, self.rows), HOST_SHARE))
+
+    def report(self, run: int, number: int, rows: Rows) -> 'Contribution':
+        """Return the contribution after a report.
+
+        :returns: this one if the report was overtaken by a later one
+        """
+        if (run, number) <= (self.run, self.number):
+            return self
+        past = self.past if run == self.run else self.counted()
+        return Contribution(run, number, past, rows)
+
+
+def parse(rows: collections.abc.Iterable[collections.abc.Sequence[int]],
+          image_bytes: int) -> Rows:
+    """Check rows of [chunk, count, total_us] that a host or a user sent.
+
+    :raises InvalidInput: a row is of no chunk of the image, is there twice,
+        or has a number that no reads lead to
+    """
+    found: Rows = {}
+    chunks = -(-image_bytes // CHUNK)
+    for chunk, count, total_us in rows:
+        if not 0 <= chunk < chunks or chunk in found:
+            raise exceptions.InvalidInput(
+                f'Row of chunk {chunk}: a profile has each of the {chunks}'
+                f' chunks of {CHUNK} bytes of its image once at most.')
+        if not (0 < count <= MOST_INSTANCES
+                and 0 <= total_us <= count * LATEST_US):
+            raise exceptions.InvalidInput(
+                f'Row of chunk {chunk}: {count} instances that read it after'
+                f' {total_us} microseconds in sum; there may be 1 to'
+                f' {MOST_INSTANCES}, each within {LATEST_US}.')
+        found[chunk] = (count, total_us)
+    if len(found) > MOST_ROWS:
+        raise exceptions.InvalidInput(
+            f'A profile of {len(found)} chunks; {MOST_ROWS} are possible:'
+            f' leave out those that the fewest instances read.')
+    return found
+
+
+def of_means(rows: collections.abc.Iterable[
+        tuple[int, int, float]]) -> Rows:
+    """Return the rows of diffcached's [chunk, count, mean_us]."""
+    found = {}
+    for chunk, count, mean_us in rows:
+        number = min(count, MOST_INSTANCES)
+        found[chunk] = (number, round(min(mean_us, LATEST_US) * number))
+    return bounded(found)
+
+
+def with_means(rows: Rows) -> list[list]:
+    """Return [chunk, count, mean_us] rows by chunk, as diffcached has them."""
+    return [[chunk, count, total_us / count]
+            for chunk, (count, total_us) in sorted(rows.items())]
+
+
+def listed(rows: Rows) -> list[list[int]]:
+    """Return [chunk, count, total_us] rows by chunk, as they are sent."""
+    return [[chunk, *values] for chunk, values in sorted(rows.items())]
+
+
+def bounded(rows: Rows) -> Rows:
+    """Return :data:`MOST_ROWS` rows at most: the most read, then earliest."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    order = sorted(rows.items(), key=lambda row: (
+        -row[1][0], row[1][1] / row[1][0], row[0]))
+    return dict(order[:MOST_ROWS])
+
+
+def added(rows: Rows, more: Rows) -> Rows:
+    """Return the sum of two profiles."""
+    found = dict(rows)
+    for chunk, (count, total_us) in more.items():
+        before = found.get(chunk, (0, 0))
+        found[chunk] = (before[0] + count, before[1] + total_us)
+    return found
+
+
+def replaced(merged: Rows, old: Rows, new: Rows) -> Rows:
+    """Return a sum with one of its summands replaced: merged - old + new."""
+    found = added(merged, new)
+    for chunk, (count, total_us) in old.items():
+        rest = (found[chunk][0] - count, found[chunk][1] - total_us)
+        if rest[0]:
+            found[chunk] = rest
+        else:
+            del found[chunk]
+    return found
+
+
+def scaled(rows: Rows, most: int) -> Rows:
+    """Return rows whose greatest count is at most ``most``.
+
+    Shares and mean times stay as they are, to rounding; what is left of less
+    than half an instance is dropped.
+    """
+    greatest = instances(rows)
+    if greatest <= most:
+        return rows
+    found = {}
+    for chunk, (count, total_us) in rows.items():
+        number = (2 * count * most + greatest) // (2 * greatest)
+        if number:
+            found[chunk] = (number, total_us * number // count)
+    return found
+
+
+def instances(rows: Rows) -> int:
+    """Return the number of instances that read the most frequent chunk."""
+    return max((count for count, _ in rows.values()), default=0)
+
+
+def packed(rows: Rows) -> bytes:
+    """Return rows as they are stored."""
+    return zlib.compress(json.dumps(listed(rows)).encode())
+
+
+def unpacked(data: bytes) -> Rows:
+    """Return the rows that were stored."""
+    return {chunk: (count, total_us) for chunk, count, total_us
+            in json.loads(zlib.decompress(data))}

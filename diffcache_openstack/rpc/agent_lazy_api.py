@@ -1,0 +1,59 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Client side of the agent RPC API for images that are arriving."""
+
+import typing
+
+from oslo_config import cfg
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack.common import rpc_history
+from diffcache_openstack import objects
+from diffcache_openstack.rpc import agent_api
+
+NAMESPACE = 'lazy'
+HISTORY = rpc_history.History({
+    '1.0': ('change_hydration',),
+})
+VERSION = HISTORY.latest
+
+
+class AgentLazyAPI:
+    """Client side of the agent RPC API for images that are arriving.
+
+    All methods raise ServiceUnavailable if the host does not answer.
+    """
+
+    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
+        target = oslo_messaging.Target(
+            topic=agent_api.TOPIC, namespace=NAMESPACE)
+        self._client = bus.client(target, conf.conductor.rpc_timeout,
+                                  HISTORY)
+
+    def change_hydration(self, ctxt: contexts.RequestContext, host: str,
+                         server_id: str, generation: int,
+                         wanted: dict[str, typing.Any]
+                         ) -> objects.Hydration:
+        """Change the hydration of a server's image; return it as it is then.
+
+        :param wanted: ``deadline``, seconds from now or None for none;
+            ``rate``, bytes per second or None for no limit; ``paused``
+        :raises NotFound: the server runs from no image that is arriving
+        :raises Conflict: the image is whole
+        :raises Busy: the settings were changed since this generation
+        :raises InvalidInput: the agent is older than this method
+        """
+        client = self._client.prepared(topic=agent_api.topic_of(host))
+        return client.call(ctxt, 'change_hydration', server_id=server_id,
+                           generation=generation, wanted=wanted)
