@@ -26,6 +26,8 @@ KINDS = (('templates', _('Image')), ('patches', _('Patch')),
 # Kinds of objects that plans place; others come with images.
 PLACED = ('templates', 'patches')
 _DIGITS = 12
+_BLOCK = 4096
+_HOUR = 3600
 _LEAST_SECONDS = 0.0001
 _SHORT_SECONDS = 0.01
 
@@ -54,6 +56,13 @@ def seconds(count: float | None) -> str:
     return f'{count:.2g} s' if abs(count) < 1 else f'{round(count, 2):.12g} s'
 
 
+def duration(count: float | None) -> str:
+    """Format a duration that may be hours."""
+    if count is None or abs(count) < _HOUR:
+        return seconds(count)
+    return f'{count / _HOUR:.1f} h'
+
+
 def instant(text: str | None) -> str:
     """Format an instant of the service in the time zone of the user."""
     found = filters.parse_isotime(text) if text else None
@@ -65,6 +74,11 @@ def instant(text: str | None) -> str:
 def size(count: int | None) -> str:
     """Format bytes, with a unit of powers of 1000."""
     return NOTHING if count is None else units.format_size(count)
+
+
+def blocks(count: int | None) -> str:
+    """Format blocks of SSD caches as bytes."""
+    return size(None if count is None else count * _BLOCK)
 
 
 def share(part: float | None, whole: float | None) -> str:

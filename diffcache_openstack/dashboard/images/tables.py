@@ -19,6 +19,7 @@ from horizon import tables
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard.hosts import tables as host_tables
 from diffcache_openstack.dashboard import pages
+from diffcache_openstack.dashboard.sites import tables as site_tables
 
 STATUSES = (('active', _('Active')), ('deactivated', _('Deactivated')),
             ('deleted', _('Deleted')))
@@ -95,6 +96,44 @@ class LocationsTable(tables.DataTable):
     def get_object_id(self, datum: typing.Any) -> str:
         """Return what names the row."""
         return datum.host
+
+
+class StartsTable(pages.TabTable):
+    """Hosts, and how a start of a server would get an image there."""
+
+    tab = 'image__starts'
+
+    name = tables.Column('name', verbose_name=_('Host'),
+                         link=host_tables.DETAIL)
+    site = tables.Column('site', verbose_name=_('Site'))
+    way = tables.Column(lambda host: host.start.get('way'),
+                        verbose_name=_('Way'),
+                        display_choices=site_tables.WAYS,
+                        empty_value=formats.NOTHING)
+    seconds = tables.Column(
+        lambda host: formats.seconds(host.start.get('seconds')),
+        verbose_name=_('Takes'), help_text=_(
+            'Until the whole image is there. A server that boots lazily starts'
+            ' before.'))
+    wan = tables.Column(
+        lambda host: formats.size(host.start.get('wan_bytes')),
+        verbose_name=_('Over the WAN'))
+    lan = tables.Column(
+        lambda host: formats.size(host.start.get('lan_bytes')),
+        verbose_name=_('Between Hosts'))
+    detail = tables.WrappingColumn(lambda host: host.start.get('detail'),
+                                   verbose_name=_('From'),
+                                   empty_value=formats.NOTHING)
+
+    class Meta(pages.Look):
+        name = 'starts'
+        verbose_name = _('Time to Start')
+        pagination_param = 'start_marker'
+        multi_select = False
+
+    def get_object_id(self, datum: typing.Any) -> str:
+        """Return what names the row."""
+        return datum.name
 
 
 class PatchesTable(pages.TabTable):

@@ -21,8 +21,10 @@ from horizon import tabs
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard.images import families
+from diffcache_openstack.dashboard.images import places
 from diffcache_openstack.dashboard.images import tables
 from diffcache_openstack.dashboard import pages
+from diffcache_openstack.dashboard.profiles import tabs as profile_tabs
 
 # Images that a graph can show, and patches that are looked at for each.
 _MOST_MEMBERS = 40
@@ -64,29 +66,24 @@ class LocationsTab(pages.PagedTab):
 
     def get_locations_data(self) -> list:
         """Return the hosts; the service does not page them."""
-        found: list = []
-        with api.reported(self.request, _('Could not list the hosts')):
-            found = list(api.client(self.request).template_locations(
-                self.tab_group.kwargs['image'].id))
-        reasons: dict[str, dict[str, str]] = {}
-        for place in found:
-            if place.site not in reasons:
-                reasons[place.site] = self._reasons(place.site)
-            place.why = reasons[place.site].get(
-                place.host, _('No current plan places it here.'))
-        return found
+        return places.locations(self.request, self.tab_group.kwargs['image'])
 
-    def _reasons(self, site):
-        """Return why the current plan of a site places the image, by host."""
-        content = self.tab_group.kwargs['image'].content_id
-        client = api.client(self.request)
-        with api.reported(self.request, _('Could not explain the plan')):
-            for plan in client.plans(site=site, state='current', limit=1):
-                return {reason['host']:
-                        api.in_words(self.request, reason['why']) for reason in
-                        client.explain_plan(plan.id)
-                        if reason['id'] == content}
-        return {}
+
+class StartsTab(pages.PagedTab):
+    """How long a start of a server would take on each host."""
+
+    name = _('Time to Start')
+    slug = 'starts'
+    policy_rules = (('diffcache', 'diffcache:lookups:show'),
+                    ('diffcache', 'diffcache:hosts:list'))
+    table_classes = (tables.StartsTable,)
+
+    def get_starts_data(self) -> list:
+        """Return a page of hosts that are alive, each with its best way."""
+        found = self.page(tables.StartsTable, _('Could not list the hosts'),
+                          'hosts', role='compute', alive=True)
+        return places.with_starts(self.request,
+                                  self.tab_group.kwargs['image'], found)
 
 
 class FamilyTab(tabs.Tab):
@@ -157,4 +154,5 @@ class ImageTabs(tabs.DetailTabsGroup):
     """All tabs of an image."""
 
     slug = 'image'
-    tabs = (OverviewTab, LocationsTab, FamilyTab, PatchesTab)
+    tabs = (OverviewTab, LocationsTab, StartsTab, profile_tabs.ProfilesTab,
+            FamilyTab, PatchesTab)

@@ -37,6 +37,22 @@ def row_id(item: dict[str, typing.Any]) -> str:
     return f'{item["host"]}.{item["kind"]}.{item["id"]}'
 
 
+def _moves(plan):
+    """Return what applying a plan does, in sentences."""
+    found = [_('Hosts fetch %(wan)s over the WAN and %(lan)s from each other,'
+               ' in %(time)s, and may remove what the plan does not place.')
+             % {'wan': formats.size(plan.move_wan_bytes),
+                'lan': formats.size(plan.move_lan_bytes),
+                'time': formats.seconds(plan.fill_seconds)}]
+    if plan.items is not None:
+        missing = sum(not item['held'] for item in plan.items)
+        found.append(ngettext_lazy(
+            '%(missing)s object of %(all)s is missing.',
+            '%(missing)s objects of %(all)s are missing.', missing)
+            % {'missing': missing, 'all': len(plan.items)})
+    return ' '.join(map(str, found))
+
+
 class ComputePlan(tables.LinkAction):
     """Compute a plan as a proposal."""
 
@@ -53,9 +69,9 @@ class ApplyPlan(tables.BatchAction):
 
     name = 'apply'
     icon = 'check'
+    # Horizon asks for a confirmation, with the help text.
+    action_type = 'danger'
     policy_rules = (('diffcache', 'diffcache:plans:apply'),)
-    help_text = _('Hosts fetch what the plan places there, and may remove what'
-                  ' it does not.')
 
     @staticmethod
     def action_present(count: int) -> typing.Any:
@@ -71,6 +87,11 @@ class ApplyPlan(tables.BatchAction):
                 ) -> bool:
         """Tell whether it is offered: for proposals."""
         return datum is None or datum.state == 'proposed'
+
+    def update(self, request: http.HttpRequest, datum: typing.Any) -> None:
+        """Have the confirmation tell what the plan moves."""
+        super().update(request, datum)
+        self.help_text = _moves(datum)
 
     def action(self, request: http.HttpRequest, obj_id: str) -> None:
         """Call the service, unless the site has another plan meanwhile."""

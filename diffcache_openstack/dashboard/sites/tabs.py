@@ -14,11 +14,13 @@
 import itertools
 import typing
 
+from django import conf
 from django import http
 from django.utils.translation import gettext_lazy as _
 from horizon import tabs
 
 from diffcache_openstack.client import problems
+from diffcache_openstack.common import units
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard import pages
@@ -27,6 +29,9 @@ from diffcache_openstack.dashboard.sites import tables
 
 # Hosts whose links are looked at.
 _MOST_HOSTS = 20
+_GB = 1000 ** 3
+# Ways that no agent served: that of whole images compares with others.
+_NOTICED = ('nova', 'glance')
 _FIGURES = (
     ('cost_s', _('Waiting per day'), formats.seconds),
     ('mean_s', _('Mean waiting for a request'), formats.seconds),
@@ -45,15 +50,18 @@ class OverviewTab(tabs.Tab):
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
         """Return labels and values, by section."""
         report = self.tab_group.kwargs['report']
-        return {'sections': [(_('Site'), _fields(report['site'])),
+        return {'sections': [(_('Site'), _fields(report)),
                              (_('Held'), _held(report['held'])),
                              (_('Plan'), _plan(report['plan'])),
                              (_('WAN'), _wan(report))]}
 
 
-def _fields(site):
+def _fields(report):
+    site = report['site']
+    held = sum(each['bytes'] for each in report['held'].values())
     return [(_('Hosts up'), tables.alive(site['hosts'])),
             (_('Capacity'), formats.size(site['hosts']['capacity'])),
+            (_('Full'), formats.share(held, site['hosts']['capacity'])),
             (_('Last planned'), formats.instant(site['planned_at']))]
 
 
@@ -77,7 +85,9 @@ def _wan(report):
     return [(_('Since'), formats.instant(report['since'])),
             (_('Moved for requests'), formats.size(moved)),
             (_('Requested images whole'), formats.size(whole)),
-            (_('Saved'), formats.share(whole - moved, whole))]
+            (_('Saved'), _('%(size)s (%(share)s)') % {
+                'size': formats.size(whole - moved),
+                'share': formats.share(whole - moved, whole)})]
 
 
 class RequestsTab(pages.PagedTab):
@@ -109,6 +119,64 @@ class ProblemsTab(pages.PagedTab):
         return []
 
 
+class SavingsTab(tabs.Tab):
+    """What the cache is worth: bytes, time, and money if that has a price."""
+
+    name = _('Savings')
+    slug = 'savings'
+    preload = False
+    template_name = 'image_cache/sites/_savings.html'
+
+    def get_context_data(self, request: http.HttpRequest,
+                         **kwargs: typing.Any) -> dict[str, typing.Any]:
+        """Return labels and values, by section."""
+        report = self.tab_group.kwargs['report']
+        saved = report['whole_bytes'] - report['wan_bytes']
+        sections = [(_('WAN'), _wan(report)),
+                    (_('Time'), self._time(report))]
+        price = getattr(conf.settings, 'IMAGE_CACHE_WAN_PRICE', None)
+        if price is not None:
+            sections.append((_('Money'), _money(saved, price)))
+        return {'sections': sections}
+
+    def _time(self, report):
+        """Compare what requests took with downloads at the measured rate."""
+        took = sum(way['requests'] * way['mean_s']
+                   for way in report['requests']
+                   if way['way'] not in _NOTICED and way['mean_s'])
+        rate, whole = None, None
+        with api.reported(self.request, _('Could not look up the links')):
+            rate = max(_rates(api.client(self.request),
+                              report['site']['name'], 'measured'),
+                       default=None)
+        if rate is not None:
+            whole = units.transfer_seconds(report['whole_bytes'], rate)
+        return [
+            (_('Requests took'), formats.duration(took)),
+            (_('Downloads would take'), formats.duration(whole)),
+            (_('Saved'), formats.duration(
+                None if whole is None else whole - took)),
+            (_('Measured rate'), formats.bandwidth(rate))]
+
+
+def _money(saved, price):
+    currency = getattr(conf.settings, 'IMAGE_CACHE_CURRENCY', '')
+    return [(_('Price of 1 GB'), f'{price:g} {currency}'),
+            (_('Saved'), f'{saved / _GB * price:.2f} {currency}')]
+
+
+def _rates(client, site, kind):
+    """Return the rates of a site's hosts from repositories, in Mbit/s.
+
+    :param kind: link_speeds (assumed) or measured
+    """
+    hosts = itertools.islice(client.hosts(site=site, role='compute'),
+                             _MOST_HOSTS)
+    return [rate for host in hosts
+            if (rate := (getattr(client.get_host(host.name), kind) or {})
+                .get('repo'))]
+
+
 class WhatIfTab(tabs.Tab):
     """What more hosts, larger caches or a faster link would bring."""
 
@@ -133,26 +201,19 @@ class WhatIfTab(tabs.Tab):
         client = api.client(self.request)
         with api.reported(self.request,
                           _('Could not estimate what that would bring')):
+            slowest = min(_rates(client, site['name'], 'link_speeds'),
+                          default=None)
             found = client.what_if(site['name'], **form.changes(
-                site['hosts'], self._wan_mbps(client, site['name'])))
+                site['hosts'], slowest))
             before, after = found['before'], found['after']
             return [(label, show(before[name]), show(after[name]))
                     for name, label, show in _FIGURES
                     if name in before and name in after]
         return []
 
-    @staticmethod
-    def _wan_mbps(client, site):
-        """Return the slowest link of the site to repositories, or None."""
-        rates = [rate for host in itertools.islice(
-            client.hosts(site=site, role='compute'), _MOST_HOSTS)
-            if (rate := (client.get_host(host.name).link_speeds or {}).get(
-                'repo'))]
-        return min(rates, default=None)
-
 
 class SiteTabs(tabs.DetailTabsGroup):
     """All tabs of a site."""
 
     slug = 'site'
-    tabs = (OverviewTab, RequestsTab, ProblemsTab, WhatIfTab)
+    tabs = (OverviewTab, SavingsTab, RequestsTab, ProblemsTab, WhatIfTab)

@@ -15,7 +15,6 @@ import typing
 
 from django import http
 from django import shortcuts
-from django import urls
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 from django.utils.translation import pgettext_lazy
@@ -26,12 +25,11 @@ from openstack_dashboard.dashboards.project.images.images import (
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard import pages
+from diffcache_openstack.dashboard import servers
 
 TAB = 'instance_details__versions'
-_SERVER = 'horizon:project:instances:detail'
-_ACTIONS = 'horizon:project:image_cache_versions:actions'
-_SAVE = 'horizon:project:image_cache_versions:save'
-_RESTORE = 'horizon:project:image_cache_versions:restore'
+PANEL = 'image_cache_versions'
+_RESTORE = f'horizon:project:{PANEL}:restore'
 STATES = (('saving', _('Saving')), ('available', _('Available')),
           ('error', _('Error')), ('deleting', _('Deleting')))
 TRIGGERS = (('request', _('Request')), ('schedule', _('Schedule')),
@@ -47,11 +45,6 @@ TASK_STATES = (('queued', _('Queued')), ('running', _('Running')),
                ('failed', _('Failed')), ('cancelled', _('Cancelled')))
 # Once started, the service has them complete.
 _COMPLETED = ('restore', 'forget')
-
-
-def address(instance_id: str, query: str = f'tab={TAB}') -> str:
-    """Return the address of the tab of a server."""
-    return f'{urls.reverse(_SERVER, args=[instance_id])}?{query}'
 
 
 def outcome(task: typing.Any) -> typing.Any:
@@ -92,25 +85,10 @@ class SaveVersion(tables.LinkAction):
 
     def get_link_url(self, datum: typing.Any = None) -> str:
         """Return the address of the form."""
-        return urls.reverse(_SAVE, args=[self.table.instance_id])
+        return self.table.reverse('save', self.table.instance_id)
 
 
-class _Owned:
-    """An action on a version or task of a project."""
-
-    table: typing.Any
-
-    def get_policy_target(self, request: http.HttpRequest,
-                          datum: typing.Any = None) -> dict[str, typing.Any]:
-        """Return what the rule is about."""
-        return {'project_id': getattr(datum, 'project_id', None)}
-
-    def get_success_url(self, request: http.HttpRequest | None = None) -> str:
-        """Return the address of the tab, at the same page."""
-        return self.table.get_tab_url()
-
-
-class RollBack(_Owned, tables.Action):
+class RollBack(servers.OwnedAction, tables.Action):
     """Check what rolling back would write; the form follows.
 
     It has no dialog to confirm, as nothing is written yet.
@@ -138,7 +116,7 @@ class RollBack(_Owned, tables.Action):
         return shortcuts.redirect(self.get_success_url())
 
 
-class ProtectVersion(_Owned, tables.BatchAction):
+class ProtectVersion(servers.OwnedAction, tables.BatchAction):
     """Have the service refuse to delete a version."""
 
     name = 'protect'
@@ -191,7 +169,7 @@ class UnprotectVersion(ProtectVersion):
                              count)
 
 
-class DeleteVersion(_Owned, tables.DeleteAction):
+class DeleteVersion(servers.OwnedAction, tables.DeleteAction):
     """Delete a version; later ones are not affected."""
 
     policy_rules = (('diffcache', 'diffcache:versions:delete'),)
@@ -220,7 +198,7 @@ class DeleteVersion(_Owned, tables.DeleteAction):
             api.client(request).delete_server_version(obj_id)
 
 
-class _FormAction(_Owned, tables.LinkAction):
+class _FormAction(servers.OwnedAction, tables.LinkAction):
     """A form about a version.
 
     :cvar url_name: of the address of the form
@@ -231,9 +209,8 @@ class _FormAction(_Owned, tables.LinkAction):
 
     def get_link_url(self, datum: typing.Any = None) -> str:
         """Return the address of the form."""
-        return urls.reverse(
-            f'horizon:project:image_cache_versions:{self.url_name}',
-            args=[self.table.instance_id, self.table.get_object_id(datum)])
+        return self.table.reverse(self.url_name, self.table.instance_id,
+                                  self.table.get_object_id(datum))
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -300,11 +277,10 @@ class SetPolicy(tables.LinkAction):
 
     def get_link_url(self, datum: typing.Any = None) -> str:
         """Return the address of the form."""
-        return urls.reverse('horizon:project:image_cache_versions:policy',
-                            args=[self.table.instance_id])
+        return self.table.reverse('policy', self.table.instance_id)
 
 
-class CancelTask(_Owned, tables.BatchAction):
+class CancelTask(servers.OwnedAction, tables.BatchAction):
     """Cancel a task that may be interrupted."""
 
     name = 'cancel'
@@ -336,35 +312,11 @@ class CancelTask(_Owned, tables.BatchAction):
             api.client(request).cancel_version_task(obj_id)
 
 
-class ServerTable(pages.LiveTable, pages.TabTable):
-    """A table of the tab, whose actions a page of the plug-in handles.
-
-    Horizon's own page of a server handles none of the tables in its tabs.
-    """
+class _VersionsPart(servers.ServerTable):
+    """A table of the tab."""
 
     tab = TAB
-
-    @property
-    def instance_id(self) -> str:
-        """The ID of the server."""
-        return self.kwargs['instance_id']
-
-    def get_absolute_url(self) -> str:
-        """Return the address that handles actions and updates of rows."""
-        return urls.reverse(_ACTIONS, args=[self.instance_id])
-
-    def get_full_url(self) -> str:
-        """Return that address, for the same page of the listing."""
-        return f'{self.get_absolute_url()}?{self._query()}'
-
-    def get_tab_url(self) -> str:
-        """Return the address of the tab, at the same page."""
-        return address(self.instance_id, self._query())
-
-    def _query(self):
-        query = self.request.GET.copy()
-        query['tab'] = TAB
-        return query.urlencode()
+    panel = PANEL
 
 
 class VersionRow(pages.LiveRow):
@@ -373,7 +325,7 @@ class VersionRow(pages.LiveRow):
     call = 'get_server_version'
 
 
-class VersionsTable(ServerTable):
+class VersionsTable(_VersionsPart):
     """Versions of a server, latest first."""
 
     name = tables.WrappingColumn(
@@ -427,7 +379,7 @@ class TaskRow(pages.LiveRow):
     call = 'get_version_task'
 
 
-class TasksTable(ServerTable):
+class TasksTable(_VersionsPart):
     """Tasks on the versions of a server, latest first."""
 
     created_at = tables.Column(

@@ -16,22 +16,19 @@ import typing
 from django import http
 from django.utils.translation import gettext_lazy as _
 from horizon import tabs
-from horizon.utils import http as http_utils
 from openstack_dashboard import policy
 
-from diffcache_openstack.dashboard import pages
+from diffcache_openstack.dashboard import servers
 from diffcache_openstack.dashboard.versions import tables
 
 _TASKS = (('diffcache', 'diffcache:version_tasks:list'),)
 
 
-class VersionsTab(pages.PagedTab):
+class VersionsTab(servers.ServerTab):
     """Versions of the server, and tasks on them."""
 
     name = _('Versions')
     slug = 'versions'
-    template_name = 'image_cache/versions/_tab.html'
-    permissions = ('openstack.services.diffcache',)
     policy_rules = (('diffcache', 'diffcache:versions:list'),)
     table_classes = (tables.VersionsTable, tables.TasksTable)
 
@@ -39,16 +36,6 @@ class VersionsTab(pages.PagedTab):
         super().__init__(tab_group, request)
         if not policy.check(_TASKS, request):
             self._tables.pop(tables.TasksTable._meta.name, None)
-
-    def get_context_data(self, request: http.HttpRequest,
-                         **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return what the template shows; whether it comes into a page.
-
-        Horizon begins to update rows with the page, not with a tab.
-        """
-        context = super().get_context_data(request, **kwargs)
-        context['is_added'] = http_utils.is_ajax(request)
-        return context
 
     def get_versions_data(self) -> list:
         """Return the rows of the page."""
@@ -62,7 +49,7 @@ class VersionsTab(pages.PagedTab):
 
     def _page(self, table, failure, listing):
         return self.page(table, failure, listing,
-                         server_id=self.tab_group.kwargs['instance_id'])
+                         server_id=self.instance_id)
 
 
 class ServerTabs(tabs.TabGroup):

@@ -15,18 +15,14 @@ import typing
 
 from django import http
 from django import shortcuts
-from django import urls
 from django.utils.translation import gettext_lazy as _
-from horizon import exceptions
-from horizon import forms as horizon_forms
-from horizon import tabs as horizon_tabs
 from horizon.utils import memoized
-from openstack_dashboard import policy
 
 from diffcache_openstack.client import versions as calls
 from diffcache_openstack.common import units
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard import servers
 from diffcache_openstack.dashboard.versions import forms
 from diffcache_openstack.dashboard.versions import tables
 from diffcache_openstack.dashboard.versions import tabs
@@ -35,59 +31,18 @@ from diffcache_openstack.dashboard.versions import tabs
 _INTERVAL = 2
 
 
-class ActionsView(horizon_tabs.TabbedTableView):
+class ActionsView(servers.ActionsView):
     """Handles actions of the tab's tables; leads to the tab otherwise."""
 
+    tab = tables.TAB
     tab_group_class = tabs.ServerTabs
 
-    def get_context_data(self, **kwargs: typing.Any
-                         ) -> dict[str, typing.Any]:
-        """Return nothing: the page is not shown."""
-        return {'tab_group': None}
 
-    def handle_tabbed_response(self, tab_group: typing.Any,
-                               context: dict[str, typing.Any]
-                               ) -> http.HttpResponse:
-        """Lead to the tab."""
-        return shortcuts.redirect(tables.address(self.kwargs['instance_id']))
+class _FormView(servers.FormView):
+    """A form about a server; its tab follows."""
 
-
-class _FormView(horizon_forms.ModalFormView):
-    """A form about a server; its tab follows.
-
-    :cvar url_name: of its address
-    :cvar rule: of the API, about what it is for
-    """
-
-    url_name = ''
-    rule = ''
-
-    def dispatch(self, request: http.HttpRequest, *args: typing.Any,
-                 **kwargs: typing.Any) -> http.HttpResponse:
-        """Handle a request of a user who has the right.
-
-        :raises NotAuthorized: the user has not
-        """
-        if not policy.check((('diffcache', self.rule),), request):
-            raise exceptions.NotAuthorized
-        return super().dispatch(request, *args, **kwargs)
-
-    def get_success_url(self) -> str:
-        """Return the address of the tab."""
-        return tables.address(self.kwargs['instance_id'])
-
-    def get_cancel_url(self) -> str:
-        """Return the address of the tab."""
-        return self.get_success_url()
-
-    def get_context_data(self, **kwargs: typing.Any
-                         ) -> dict[str, typing.Any]:
-        """Return what the template shows."""
-        context = super().get_context_data(**kwargs)
-        context['submit_url'] = urls.reverse(
-            f'horizon:project:image_cache_versions:{self.url_name}',
-            kwargs=self.kwargs)
-        return context
+    tab = tables.TAB
+    panel = tables.PANEL
 
 
 class SaveView(_FormView):

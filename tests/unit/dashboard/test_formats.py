@@ -27,6 +27,15 @@ class FormatsTest(needs.PageTest):
                             (1234567.0, '1234567 s')):
             self.assertEqual(text, formats.seconds(count))
 
+    def test_duration(self):
+        for count, text in ((None, '-'), (90, '90 s'), (5400, '1.5 h'),
+                            (-7200, '-2.0 h')):
+            self.assertEqual(text, formats.duration(count))
+
+    def test_blocks(self):
+        self.assertEqual('-', formats.blocks(None))
+        self.assertEqual('1.0 MB', formats.blocks(256))
+
     def test_share(self):
         self.assertEqual('25%', formats.share(1, 4))
         self.assertEqual('0%', formats.share(0, 4))

@@ -38,8 +38,10 @@ _SIZE = {'width': 1280, 'height': 720}
 _MILLISECONDS = 60_000
 _SERIOUS = ('serious', 'critical')
 # What is Horizon's own on each page, and the colours of its theme's buttons.
-_HORIZON = ('.navbar', '#sidebar', '.page-breadcrumb', '.detail-header',
-            '.nav-tabs a[href*=instance_details]', '.btn-primary',
+_HORIZON = ('.navbar', '#sidebar', '.page-breadcrumb', '.page-header',
+            '.detail-header', '.nav-tabs a[href*=instance_details]',
+            '.nav-tabs a[href*=volume_details]', '.tabset-details .nav-tabs',
+            '.btn-primary', '.modal-footer .btn-danger',
             '.themable-spinner-btn', '.modal-backdrop',
             '.modal-header .close')
 
@@ -137,14 +139,16 @@ class Visitor:
             self.page.locator('[type=submit].btn-primary').last.click()
         self.settle()
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, within: str = 'body') -> None:
         """Check that the page is accessible, and keep a picture of it.
 
         :param name: of the picture
+        :param within: selector of what is this suite's
         """
         self.settle()
         found = axe.Axe().run(
-            self.page, {'exclude': [[selector] for selector in _HORIZON]},
+            self.page, {'include': [[within]],
+                        'exclude': [[selector] for selector in _HORIZON]},
             # The page's language is for Horizon's base template to name.
             {'rules': {'html-has-lang': {'enabled': False}}}).response
         self.keep(name)

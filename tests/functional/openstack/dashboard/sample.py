@@ -50,7 +50,7 @@ class SampleTest(browser.BrowserTest):
         cls._define_boot_mode()
         cls._upload()
         member = cls.trial.member(MEMBER)
-        cls._add_reader()
+        cls.trial.user(READER, MEMBER, 'reader')
         cls.member_cache = service.proxy_of(member)
         servers = [cls._server(member, 'web-1', 'debian-12-web'),
                    cls._server(member, 'db-1', 'debian-12-database')]
@@ -92,18 +92,6 @@ class SampleTest(browser.BrowserTest):
                     if image.id in cls.images.values()}
         return len(contents & {patch.target for patch in
                                cls.cache.patches()})
-
-    @classmethod
-    def _add_reader(cls):
-        identity = cls.trial.admin.identity
-        project = identity.find_project(MEMBER)
-        user = identity.find_user(READER, domain_id='default') or (
-            identity.create_user(
-                name=READER, domain_id='default',
-                default_project_id=project.id,
-                password=cls.trial.where.password('admin')))
-        identity.assign_project_role_to_user(project, user,
-                                             identity.find_role('reader'))
 
     @classmethod
     def _server(cls, who, name, image):

@@ -14,12 +14,15 @@
 By an operator, by a member of a project, and by one who may only read.
 """
 
+import uuid
+
 from tests.functional.openstack.dashboard import sample
 
 _PLANS = '/admin/image_cache_plans/'
 _JOBS = '/admin/image_cache_precache/'
 _OPERATORS = ('/admin/image_cache_sites/', '/admin/image_cache_hosts/',
-              _PLANS, '/admin/image_cache_images/', _JOBS)
+              _PLANS, '/admin/image_cache_images/',
+              '/admin/image_cache_ssd_caches/', _JOBS)
 # Most presses of a key until something has the focus.
 _MOST_KEYS = 120
 _FOCUS = 'document.activeElement.id'
@@ -40,7 +43,8 @@ class TestOperator(sample.SampleTest):
             'sites': '/admin/image_cache_sites/',
             **{f'site-{tab}': '/admin/image_cache_sites/site/'
                               f'?tab=site__{tab}'
-               for tab in ('overview', 'requests', 'problems', 'what_if')},
+               for tab in ('overview', 'savings', 'requests', 'problems',
+                           'what_if')},
             'hosts': '/admin/image_cache_hosts/',
             **{f'host-{tab}': f'/admin/image_cache_hosts/{host}/'
                               f'?tab=host__{tab}'
@@ -54,7 +58,8 @@ class TestOperator(sample.SampleTest):
             'images': '/admin/image_cache_images/',
             **{f'image-{tab}': f'/admin/image_cache_images/{image}/'
                                f'?tab=image__{tab}'
-               for tab in ('overview', 'hosts', 'family', 'patches')},
+               for tab in ('overview', 'hosts', 'starts', 'family',
+                           'patches')},
             'jobs': _JOBS}
 
     def test_each_page_is_accessible_and_has_no_error(self):
@@ -93,6 +98,14 @@ class TestOperator(sample.SampleTest):
             for _ in range(keys):
                 self.page.keyboard.press('ArrowRight')
         self.assertEqual(['1', '50', '4', '1'], self.operator.texts('output'))
+        self.page.focus('.image-cache-what-if button')
+        with self.page.expect_navigation():
+            self.page.keyboard.press('Enter')
+        self.operator.settle()
+        self.assertEqual([], self.operator.messages())
+        self.assertIn('Waiting per day', self.operator.texts(
+            '#site__what_if tbody th'))
+        self.operator.check('site-what-if-compared')
 
     def propose(self):
         """Compute a plan on the page; returns its ID."""
@@ -112,7 +125,11 @@ class TestOperator(sample.SampleTest):
     def test_plans_are_computed_applied_and_cancelled(self):
         applied = self.propose()
         self.operator.open(_PLANS)
-        self.operator.act_at_once('plans', applied, 'apply')
+        self.operator.act('plans', applied, 'apply')
+        dialog = ' '.join(self.operator.texts('.modal.in .modal-body'))
+        self.assertIn('over the WAN', dialog)
+        self.operator.check('plan-apply')
+        self.operator.confirm()
         self.assertIn('Applied Plan', ' '.join(self.operator.messages()))
         self.assertIn(self.cache.get_plan(applied).state,
                       ('current', 'superseded'))
@@ -123,17 +140,19 @@ class TestOperator(sample.SampleTest):
         self.assertEqual('cancelled', self.cache.get_plan(cancelled).state)
 
     def test_a_precache_job_makes_progress_and_is_cancelled(self):
+        # Jobs of earlier runs stay in the list.
+        name = f'Images for the sale {uuid.uuid4().hex[:4]}'
         self.operator.open(_JOBS)
         self.page.click('#jobs__action_create')
-        self.page.fill('.modal.in [name=name]', 'Images for the sale')
-        for name in 'debian-12-web', 'debian-12-web-database':
-            self.operator.tick('images', self.images[name])
+        self.page.fill('.modal.in [name=name]', name)
+        for image in 'debian-12-web', 'debian-12-web-database':
+            self.operator.tick('images', self.images[image])
         for host in self.trial.hosts[:2]:
             self.operator.tick('hosts', host)
         self.operator.check('job-create')
         self.operator.submit()
         # The row is updated without loading the page again.
-        row = self.operator.row('jobs', 'Images for the sale')
+        row = self.operator.row('jobs', name)
         job = row.get_attribute('data-object-id')
         self.addCleanup(self.cache.cancel_precache_job, job)
         self.page.evaluate('window.isTheSame = true')
@@ -189,8 +208,9 @@ class TestOperator(sample.SampleTest):
                 break
             self.page.keyboard.press('Tab')
         self.page.keyboard.press('Enter')
-        self.wait_until(lambda: self.cache.get_plan(proposal).state ==
-                        'cancelled', 'the plan is cancelled')
+        self.wait_until(lambda: self.cache.get_plan(proposal).state !=
+                        'proposed', 'the plan is no proposal any more')
+        self.assertEqual('cancelled', self.cache.get_plan(proposal).state)
 
 
 class TestProject(sample.SampleTest):
@@ -259,7 +279,23 @@ class TestProject(sample.SampleTest):
             f'[id="versions__row__{version}"]'))
         member.act('versions', version, 'launch')
         page.wait_for_selector('wizard')
+        page.locator('wizard .nav-item a', has_text='Metadata').click()
+        page.locator('wizard').get_by_text(
+            'Boot from the image cache').first.wait_for()
         member.keep('version-launch')
+        self.delete(member, version)
+
+    def delete(self, member, version):
+        """Delete a version on the page, and the image made of it."""
+        image = self.member_cache.get_server_version(version).image_id
+        self.trial.admin.image.delete_image(image)
+        member.open(self.versions_path)
+        member.act('versions', version, 'delete')
+        member.confirm()
+        self.ended('forget')
+        self.assertNotIn(version, {
+            each.id for each in self.member_cache.server_versions(
+                server_id=self.web)})
 
     def test_a_member_sets_and_removes_the_policy(self):
         member = self.visitor(sample.MEMBER)

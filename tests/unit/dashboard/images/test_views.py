@@ -83,6 +83,31 @@ class DetailTest(needs.PageTest):
         self.assertContains(response,
                             'Cache of the host, Nova&#x27;s image cache')
 
+    def test_how_long_a_start_would_take(self):
+        self.answer('/hosts', needs.listing(
+            'hosts', {'name': 'c1', 'site': 'edge'},
+            {'name': 'c2', 'site': 'edge'}))
+        self.answer('/lookups', lambda query: {'lookup': {
+            'ways': [] if query['host'] == 'c2' else [{
+                'way': 'build', 'seconds': 1.5, 'wan_bytes': 0,
+                'lan_bytes': 7 * 10 ** 6, 'detail': f'base {"c" * 12}'}]}})
+        self.answer('/templates', needs.listing('templates', IMAGE))
+        response = self.client.get(f'{DETAIL}?tab=image__starts')
+        for text in ('Built from a base and a patch', '1.5 s', '7.0 MB',
+                     'base Debian &lt;12&gt;',
+                     '/admin/image_cache_hosts/c2/'):
+            self.assertContains(response, text)
+        self.assertIn(('GET', '/lookups', {
+            'host': 'c1', 'template_id': 'i1', 'limit': '1'}),
+            self.wire.sent)
+
+    def test_a_start_that_cannot_be_looked_up(self):
+        self.answer('/hosts', needs.listing('hosts', {'name': 'c1'}))
+        self.refuse('/lookups', 409, 'No map.')
+        response = self.client.get(f'{DETAIL}?tab=image__starts')
+        self.assertEqual(['Could not look the image up: No map.'],
+                         self.messages(response))
+
     def test_the_family_with_its_smallest_patches(self):
         def templates(query):
             return {'templates': [] if 'marker' in query or query.get(

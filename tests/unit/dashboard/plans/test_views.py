@@ -11,6 +11,8 @@
 #    under the License.
 """Pages of plans."""
 
+import re
+
 from tests.unit.dashboard import needs
 
 from django import urls
@@ -72,6 +74,14 @@ class IndexTest(needs.PageTest):
         self.assertContains(response, f'plans__cancel__{ID}')
         self.assertNotContains(response, f'plans__apply__{OTHER}')
         self.assertNotContains(response, f'plans__cancel__{OTHER}')
+
+    def test_applying_needs_a_confirmation_that_tells_what_it_moves(self):
+        [button] = [each for each in re.findall(
+            '<button[^>]*>', self.client.get(INDEX).content.decode())
+            if f'plans__apply__{ID}' in each]
+        self.assertIn('btn-danger', button)
+        self.assertIn('Hosts fetch 3.0 GB over the WAN and 1.0 GB from each'
+                      ' other, in 600 s,', button)
 
     def test_apply_over_the_plan_that_was_seen(self):
         self.answer(f'/plans/{ID}/apply', {'plan': PLAN}, method='POST')
@@ -149,6 +159,7 @@ class DetailTest(needs.PageTest):
         for text in '120.5 s', '110 s', '1 of 2 objects', 'ilp':
             self.assertContains(response, text)
         self.assertContains(response, f'plans__apply__{ID}')
+        self.assertContains(response, '1 object of 2 is missing.')
 
     def test_objects_with_reasons(self):
         self.show(item(1), item(2, held=False, host='c2'))

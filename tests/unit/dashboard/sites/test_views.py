@@ -13,6 +13,7 @@
 
 from tests.unit.dashboard import needs
 
+from django import test
 from django import urls
 
 INDEX = urls.reverse('horizon:admin:image_cache_sites:index')
@@ -68,7 +69,7 @@ class DetailTest(needs.PageTest):
         response = self.client.get(DETAIL)
         for text in ('2 of 3', '5 objects, 6.0 GB',
                      '2 of 4 objects, 4.0 GB of 8.0 GB', '12.5 s',
-                     '12.25 s', '1.0 GB', '4.0 GB', '75%'):
+                     '12.25 s', '1.0 GB', '4.0 GB', '3.0 GB (75%)', '1%'):
             self.assertContains(response, text)
 
     def test_a_site_without_plan_and_requests(self):
@@ -76,6 +77,41 @@ class DetailTest(needs.PageTest):
             **REPORT, 'plan': None, 'requests': [], 'held': {},
             'wan_bytes': 0, 'whole_bytes': 0}})
         self.assertContains(self.client.get(DETAIL), 'No plan')
+
+    def answer_rates(self, *rates):
+        """Have hosts that measured rates from a repository."""
+        names = [f'c{number}' for number in range(len(rates))]
+        self.answer('/hosts', needs.listing(
+            'hosts', *({'name': name} for name in names)))
+        for name, rate in zip(names, rates):
+            self.answer(f'/hosts/{name}', {'host': {
+                'name': name, 'measured': rate and {'repo': rate}}})
+
+    def test_savings_in_bytes_and_hours(self):
+        self.answer_rates(None, 5.0, 2.0)
+        self.answer('/sites/edge/report', {'report': {
+            **REPORT, 'requests': [WAY, {**WAY, 'way': 'nova'}],
+            'whole_bytes': 4 * 10 ** 9}})
+        response = self.client.get(f'{DETAIL}?tab=site__savings')
+        # 40 requests of 0.512 s; 4 GB at 5 Mbit/s take 6400 s.
+        for text in ('3.0 GB (75%)', '20.48 s', '1.8 h', '5 Mbit/s'):
+            self.assertContains(response, text)
+        self.assertNotContains(response, 'Money')
+
+    def test_savings_in_money_where_there_is_a_price(self):
+        self.answer_rates()
+        with test.override_settings(IMAGE_CACHE_WAN_PRICE=0.25,
+                                    IMAGE_CACHE_CURRENCY='EUR'):
+            response = self.client.get(f'{DETAIL}?tab=site__savings')
+        self.assertContains(response, '0.75 EUR')
+        self.assertEqual([], self.messages(response))
+
+    def test_savings_without_the_links(self):
+        self.refuse('/hosts', 503, 'Busy.')
+        response = self.client.get(f'{DETAIL}?tab=site__savings')
+        self.assertEqual(['Could not look up the links: Busy.'],
+                         self.messages(response))
+        self.assertContains(response, '3.0 GB (75%)')
 
     def test_ways_of_requests(self):
         response = self.client.get(f'{DETAIL}?tab=site__requests')
