@@ -47,13 +47,16 @@ class Delivering:
 
         Disks that are made of nothing, such as swap, name no image.
         """
-        if kwargs.get('image_id'):
-            # Other backends copy the base whole.
-            overlay = isinstance(self, imagebackend.Qcow2)
-            fetch_func = self.fetcher.around(
-                fetch_func, fetching.Reader(self._server, overlay))
+        image_id = kwargs.get('image_id')
+        # Other backends copy the base whole.
+        overlay = isinstance(self, imagebackend.Qcow2)
+        reader = fetching.Reader(self._server, overlay)
+        if image_id:
+            fetch_func = self.fetcher.around(fetch_func, reader)
         super().cache(fetch_func, filename, *args,  # type: ignore[misc]
                       **kwargs)
+        if image_id:
+            self.fetcher.note_reader(reader, image_id, filename)
 
     def libvirt_info(self, *args: typing.Any, **kwargs: typing.Any
                      ) -> typing.Any:

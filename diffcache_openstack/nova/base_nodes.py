@@ -13,16 +13,15 @@
 
 QEMU keeps the file open that a base image was when the guest started. When a
 link to an arriving file has been replaced, or what was mounted there has gone
-and is back, the path names another file with the same bytes. libvirt's view of
-the server stays as it is: the paths and the names of the block nodes.
+and is back, the path names another file with the same bytes.
 """
 
 import collections.abc
 import dataclasses
 from xml.etree import ElementTree
 
-from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import qemu_monitor
+from diffcache_openstack.nova import block_nodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,72 +67,14 @@ def overlays(document: str) -> collections.abc.Iterator[Overlay]:
 def open_anew(monitor: qemu_monitor.Monitor, overlay: Overlay) -> None:
     """Have QEMU open a disk's base image anew, by its path.
 
-    The node of the file is replaced by an interim one, deleted, and added
-    again under its name. After each step the guest has one of the files, and
-    a call that was cut off is completed by the next.
+    A call that was cut off is completed by the next; see
+    :func:`.block_nodes.open_anew`.
 
     :raises PermanentError: QEMU refused a step, or cannot do it
     :raises ServiceUnavailable: the server has ended, or does not answer
     """
-    Exchange(monitor, overlay).run()
-
-
-class Exchange:
-    """The steps, for one disk of a server."""
-
-    def __init__(self, monitor: qemu_monitor.Monitor,
-                 overlay: Overlay) -> None:
-        self._monitor = monitor
-        self._overlay = overlay
-        # As libvirt names them.
-        self._format = f'libvirt-{overlay.number}-format'
-        self._file = f'libvirt-{overlay.number}-storage'
-        self._interim = f'diffcache-{overlay.number}-storage'
-        self._cache: dict[str, bool] = {}
-
-    def run(self) -> None:
-        """Do all steps."""
-        found = {node['node-name']: node for node in self._monitor.command(
-            'query-named-block-nodes', flat=True)}
-        node = found.get(self._format)
-        if node is None or node.get('drv') != 'raw':
-            raise exceptions.PermanentError(
-                f'QEMU has no node {self._format} for the format of base'
-                f' image {self._overlay.base}, so it keeps the file that it'
-                f' has until the server is stopped or rebooted hard.')
-        self._cache = {key: node['cache'][key]
-                       for key in ('direct', 'no-flush')}
-        if self._interim not in found or self._delete_unused():
-            self._add(self._interim)
-        self._use(self._interim)
-        if self._file in found:
-            self._delete(self._file)
-        self._add(self._file)
-        self._use(self._file)
-        self._delete(self._interim)
-
-    def _delete_unused(self) -> bool:
-        """Delete the interim node of a call that was cut off.
-
-        :returns: False if the guest uses it
-        """
-        try:
-            self._delete(self._interim)
-        except exceptions.PermanentError:
-            return False
-        return True
-
-    def _add(self, name: str) -> None:
-        # As libvirt adds it.
-        self._monitor.command('blockdev-add', **{
-            **dict(self._overlay.options), 'driver': 'file',
-            'node-name': name, 'auto-read-only': True, 'cache': self._cache,
-            'filename': self._overlay.base})
-
-    def _use(self, name: str) -> None:
-        self._monitor.command('blockdev-reopen', options=[{
-            'driver': 'raw', 'node-name': self._format, 'read-only': True,
-            'cache': self._cache, 'file': name}])
-
-    def _delete(self, name: str) -> None:
-        self._monitor.command('blockdev-del', **{'node-name': name})
+    block_nodes.open_anew(monitor, block_nodes.Layer(
+        f'base image {overlay.base}', overlay.number,
+        storage={**dict(overlay.options), 'driver': 'file',
+                 'auto-read-only': True, 'filename': overlay.base},
+        form={'read-only': True}))

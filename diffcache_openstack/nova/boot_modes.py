@@ -13,6 +13,7 @@
 
 import collections.abc
 import logging
+import re
 import typing
 
 from diffcache_openstack.nova import options
@@ -22,8 +23,48 @@ LOG = logging.getLogger(__name__)
 # Of servers' metadata and flavors' extra specs, and of images' properties.
 KEY = 'diffcache:boot_mode'
 PROPERTY = 'diffcache_boot_mode'
+# Of servers' metadata: the label of the profile that they boot with.
+PROFILE_KEY = 'diffcache:profile'
+# Of servers' metadata: seconds until their image is to be whole, and bytes per
+# second that are fetched at most besides what guests read.
+HYDRATE_BY_KEY = 'diffcache:hydrate_by'
+HYDRATE_RATE_KEY = 'diffcache:hydrate_rate'
+_LONGEST_LABEL = 128
+_MOST = {HYDRATE_BY_KEY: 10 ** 8, HYDRATE_RATE_KEY: 10 ** 12}
 
 _Values = collections.abc.Mapping[str, typing.Any]
+
+
+def label(instance: typing.Any) -> str:
+    """Return the label of what a server reads: chosen, or its flavor.
+
+    :param instance: Nova's
+    """
+    flavor = getattr(instance, 'flavor', None)
+    chosen = (instance.metadata or {}).get(PROFILE_KEY) \
+        or getattr(flavor, 'name', None) or ''
+    return re.sub(r'[^A-Za-z0-9 ._:@+-]', '_', str(chosen))[:_LONGEST_LABEL]
+
+
+def hydration(instance: typing.Any) -> dict[str, int]:
+    """Return what a server's metadata says of when its image is to be whole.
+
+    :param instance: Nova's
+    :returns: ``hydrate_by`` in seconds and ``hydrate_rate`` in bytes per
+        second; without those that are not given, or cannot be used
+    """
+    found = {}
+    for key, most in _MOST.items():
+        value = (instance.metadata or {}).get(key)
+        if value is None:
+            continue
+        if re.fullmatch('[0-9]{1,15}', str(value)) \
+                and 1 <= int(value) <= most:
+            found[key.removeprefix('diffcache:')] = int(value)
+        else:
+            LOG.warning('Ignoring %s=%s of server %s: it is no number of 1 to'
+                        ' %d', key, value, instance.uuid, most)
+    return found
 
 
 def choose(instance: typing.Any, properties: _Values, default: str) -> str:

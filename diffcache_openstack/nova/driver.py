@@ -32,16 +32,19 @@ from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import lazy_guests
 from diffcache_openstack.nova import options
+from diffcache_openstack.nova import restarts
 from diffcache_openstack.nova import resuming
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import versions
+from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.nova import volume_waits
 from diffcache_openstack.nova import volumes
 from nova.compute import task_states
 import nova.conf
 from nova import exception as nova_exception
 from nova import utils as nova_utils
+from nova.virt import block_device as driver_block_device
 from nova.virt import driver as nova_driver
 from nova.virt.libvirt import driver
 from nova.virt.libvirt import imagecache
@@ -189,6 +192,33 @@ class LibvirtDriver(driver.LibvirtDriver):
         return self._volumes.around(
             super()._get_volume_driver(connection_info), connection_info)
 
+    def extend_volume(self, context: typing.Any,
+                      connection_info: dict[str, typing.Any],
+                      instance: typing.Any, requested_size: int) -> None:
+        """Extend a volume, which a running guest sees at once.
+
+        :raises VolumeExtendFailed: the guest sees it after a hard reboot
+        """
+        domain = self._host.get_guest(instance)._domain
+        disk = volume_nodes.find(
+            domain.XMLDesc(0), driver_block_device.get_volume_id(
+                connection_info))
+        if volumes.device_of(connection_info):
+            # Nova would look for the disk under the name of the volume's own
+            # device.
+            self._extend_volume(connection_info, instance, requested_size)
+            raise nova_exception.VolumeExtendFailed(
+                volume_id=driver_block_device.get_volume_id(connection_info),
+                reason='The engine of this host\'s SSD cache cannot show the'
+                       ' new size to a running server: it sees it after a hard'
+                       ' reboot.')
+        if disk is None:
+            super().extend_volume(context, connection_info, instance,
+                                  requested_size)
+            return
+        size = self._extend_volume(connection_info, instance, requested_size)
+        self._volumes.show_size(domain, disk, connection_info, size)
+
     def check_can_live_migrate_destination(
             self, context: typing.Any, instance: typing.Any,
             *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
@@ -296,7 +326,8 @@ def _source(client: local_client.LocalClient) -> sources.Source:
     records = image_records.Verifier(signatures.Security(
         authority=host_keys.Authority(group.authority_file)
         if group.authority_file else None, required=True))
-    return sources.Source(client, mode, group.stall_timeout, records)
+    return sources.Source(client, mode, group.stall_timeout, records,
+                          restarts.Restarts(group.restart_timeout))
 
 
 def _remove_abandoned(path, now):

@@ -84,6 +84,20 @@ class Fetcher:
 
         return fetch
 
+    def note_reader(self, reader: Reader, image_id: str, name: str) -> None:
+        """Announce a server to the agent if its base is still arriving.
+
+        Also one whose base was there before it.
+
+        :param name: of the base image in Nova's image cache
+        """
+        path = os.path.join(
+            self._conf.instances_path,
+            self._conf.image_cache.subdirectory_name, name)
+        if reader.server is not None and reader.overlay \
+                and os.path.islink(path):
+            self._bases.add_server(reader.server, image_id)
+
     def lend(self, image_id: str, path: str) -> None:
         """Let the agent serve a base image to other hosts.
 

@@ -63,6 +63,17 @@ Seconds without progress of the agent, while it builds or fetches an image,
 after which the image is fetched as ``fallback`` says. The time that
 the whole delivery takes is not limited.
 '''),
+    cfg.FloatOpt(
+        'restart_timeout',
+        default=20.0,
+        min=0.0,
+        help='''
+Seconds to wait for an agent that has ended, as it does while it is upgraded. A
+delivery that the agent's end cut off is repeated when it runs again, and a
+server that boots lazily waits for it, too. If the agent does not come back in
+that time, images are fetched as ``fallback`` says, and without waiting again
+until it does. 0 waits for no agent.
+'''),
     cfg.StrOpt(
         'authority_file',
         sample_default='/etc/diffcache/authority.pem',

@@ -16,6 +16,7 @@ means, is decided here. Nothing here knows Nova.
 """
 
 import collections.abc
+import contextlib
 import dataclasses
 import hashlib
 import logging
@@ -26,6 +27,7 @@ import typing
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
 from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.nova import restarts
 from diffcache_openstack.nova import tally as tallies
 
 LOG = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class Wanted:
 
     :param algorithm: name of the hash in Glance's ``os_hash_algo``
     :param digest: ``os_hash_value``; None if Glance has none
+    :param size: bytes of the file; 0 if Glance does not say
     """
 
     id: str
@@ -61,6 +64,7 @@ class Wanted:
     disk_format: str | None
     algorithm: str | None
     digest: str | None
+    size: int = 0
 
     @classmethod
     def of(cls, meta: collections.abc.Mapping[str, typing.Any]) -> 'Wanted':
@@ -71,7 +75,8 @@ class Wanted:
                    algorithm=meta.get('os_hash_algo')
                    or more.get('os_hash_algo'),
                    digest=meta.get('os_hash_value')
-                   or more.get('os_hash_value'))
+                   or more.get('os_hash_value'),
+                   size=int(meta.get('size') or 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,11 +98,13 @@ class Source:
     :param mode: how to build images; None leaves it to the agent
     :param stall_timeout: seconds without a sign of life while it works
     :param records: verifies the repository's records of images
+    :param patience: waits for an agent that is restarted
     """
 
     def __init__(self, client: local_client.LocalClient, mode: str | None,
-                 stall_timeout: float, records: image_records.Verifier
-                 ) -> None:
+                 stall_timeout: float, records: image_records.Verifier,
+                 patience: restarts.Restarts) -> None:
+        self._patience = patience
         self._records = records
         self._client = client
         self._mode = mode
@@ -119,7 +126,7 @@ class Source:
             raise NotOffered(
                 'format', f'its format is {wanted.disk_format}')
         try:
-            known = self._client.image(wanted.id)
+            known = self._known(wanted)
         except exceptions.NotFound as error:
             raise NotOffered(
                 'unknown', 'the catalogue does not have it') from error
@@ -132,6 +139,16 @@ class Source:
             for name in (*image_records.COVERED, 'record')}))
         return known
 
+    def _known(self, wanted: Wanted) -> dict:
+        try:
+            return self._patience.over(
+                lambda: self._client.image(wanted.id))
+        except exceptions.NotFound:
+            if not wanted.size:
+                raise
+            # It may have been uploaded a moment ago.
+            return self._client.new_image(wanted.id, wanted.size)
+
     def deliver(self, wanted: Wanted, output: str,
                 own_bytes: int | None = None) -> Delivery:
         """Make the agent write the raw content of an image to a new file.
@@ -140,10 +157,16 @@ class Source:
         :raises NotOffered: the download takes fewer bytes over the WAN
         :raises DiffCacheError: what the agent reports; there is no file then
         """
-        try:
-            request = self._client.content(
+        def ask() -> dict[str, typing.Any]:
+            # Of an attempt that the agent's end cut off.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(output)
+            return self._client.content(
                 wanted.id, output, mode=self._mode,
                 stall_timeout=self._stall_timeout, own_bytes=own_bytes)
+
+        try:
+            request = self._patience.over(ask)
         except exceptions.DownloadCheaper as error:
             raise NotOffered('cheaper', str(error)) from error
         if not os.path.isfile(output):
@@ -155,6 +178,22 @@ class Source:
             detail=str(request.get('detail') or ''),
             seconds=float(request.get('seconds') or 0.0),
             wan_bytes=int(request.get('wan_bytes') or 0))
+
+    def open_lazy(self, image_id: str) -> dict[str, typing.Any]:
+        """Have an image served while it arrives; see the agent's client.
+
+        :raises DiffCacheError: what the agent reports
+        """
+        return self._patience.over(lambda: self._client.open_lazy(image_id))
+
+    def add_lazy_server(self, server_id: str, server: dict[str, typing.Any]
+                        ) -> None:
+        """Announce a server that boots from such an image.
+
+        :raises DiffCacheError: what the agent reports
+        """
+        self._patience.over(
+            lambda: self._client.add_lazy_server(server_id, server))
 
     def lend(self, image_id: str, path: str) -> None:
         """Let the agent serve a base image to other hosts.

@@ -26,8 +26,10 @@ from lxml import etree
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
+from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import lazy_disks
 from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.nova import volume_specs as qos
 from diffcache_openstack.ssdcache import origins
 from nova import exception as nova_exception
@@ -162,6 +164,30 @@ class VolumeCache:
             return PASS_THROUGH
         return wanted.mode
 
+    def show_size(self, domain: typing.Any, disk: volume_nodes.CachedDisk,
+                  connection: Connection, size: int | None) -> None:
+        """Have a running guest see that a volume was extended.
+
+        :param size: in bytes; None if the host could not find it out
+        :raises VolumeExtendFailed: it sees the new size after a hard reboot,
+            or when the volume is extended again
+        """
+        volume_id = _volume_id(connection)
+        try:
+            if size is None:
+                raise exceptions.PermanentError(
+                    'its new size is unknown on this host')
+            if domains.is_busy(domain, disk.device):
+                raise exceptions.Busy(
+                    'the server is being migrated, or its disk copied')
+            volume_nodes.show_size(domains.monitor(domain), disk, size)
+        except exceptions.DiffCacheError as error:
+            raise nova_exception.VolumeExtendFailed(
+                volume_id=volume_id, reason=f'The server sees the new size'
+                f' after a hard reboot: {error}') from error
+        LOG.info('The server with volume %s sees its new size, %d bytes',
+                 volume_id, size)
+
     def begin(self, connections: collections.abc.Iterable[Connection]
               ) -> None:
         """Begin to cache volumes that no other host writes any more."""
@@ -259,21 +285,27 @@ class CachedVolumeDriver:
                       instance: typing.Any, requested_size: int) -> int:
         """Extend a volume on the host, and in the cache.
 
-        QEMU cannot resize a disk that it has over NBD.
-
-        :raises NotImplementedError: the server sees the size when the volume
-            is connected again
+        :returns: the new size in bytes
+        :raises NotImplementedError: the driver cannot, and the volume is not
+            cached
         """
-        size = self._driver.extend_volume(connection_info, instance,
-                                          requested_size)
-        if KEY not in connection_info['data']:
+        cached = KEY in connection_info['data']
+        try:
+            size = self._driver.extend_volume(connection_info, instance,
+                                              requested_size)
+        except NotImplementedError:
+            if not cached:
+                raise
+            # Devices may follow by themselves; QEMU refuses one that did not.
+            size = requested_size
+        if not cached:
             return size
         try:
             self._cache.client.resize_volume(_volume_id(connection_info))
         except exceptions.DiffCacheError as error:
             LOG.warning('Could not resize volume %s in the SSD cache: %s',
                         _volume_id(connection_info), error)
-        raise NotImplementedError()
+        return size
 
     def get_config(self, connection_info: Connection,
                    disk_info: dict[str, typing.Any]
@@ -284,7 +316,18 @@ class CachedVolumeDriver:
         # A guest that sends SCSI commands needs the device itself.
         if not export or disk.source_device != 'disk':
             return disk
+        if device_of(connection_info):
+            disk.source_path = device_of(connection_info)
+            return disk
         return CachedDisk(disk, export)
+
+
+def device_of(connection: Connection) -> str:
+    """Return the block device of the cache that a volume is behind.
+
+    :returns: empty if it is reached over NBD, or not cached
+    """
+    return connection.get('data', {}).get(KEY, {}).get('device', '')
 
 
 def _specs(connection: Connection) -> dict[str, str]:

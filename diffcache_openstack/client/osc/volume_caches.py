@@ -20,6 +20,7 @@ from oslo_utils import uuidutils
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.client.osc import versions
 from diffcache_openstack.common import units
 
 BLOCK = 4096
@@ -39,12 +40,12 @@ _SHOWN: list[formats.Column] = [
     ('Maximum', 'max', formats.Blocks), ('Weight', 'weight', None),
     ('Priority', 'priority', None), ('SLA', 'sla', None),
     ('Reasons', 'explain', formats.Lines),
-    ('Updated At', 'updated_at', None)]
+    ('Updated At', 'updated_at', formats.Time)]
 _HOSTS: list[formats.Column] = [
     ('Host', 'host', None), ('State', 'state', None),
     ('Capacity', 'capacity', formats.Blocks), ('Policy', 'policy', None),
     ('Epoch', 'epoch', formats.Duration), ('Volumes', 'volumes', None),
-    ('Updated At', 'updated_at', None)]
+    ('Updated At', 'updated_at', formats.Time)]
 _HOST: list[formats.Column] = [
     *_HOSTS, ('Decisions', 'decisions', formats.Decisions)]
 
@@ -73,11 +74,14 @@ class _VolumeCommand(commands.Command):
 class ListVolumes(commands.Lister):
     """List volumes in SSD caches of the hosts of their servers"""
 
+    wide = frozenset({'Server', 'Mode', 'Cached'})
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--server', metavar='<server>', dest='server_id',
-                            help='List only volumes of this server (ID)')
+                            help='List only volumes of this server (name or'
+                                 ' ID)')
         parser.add_argument('--host', metavar='<host>',
                             help='List only volumes in the SSD cache of this'
                                  ' host (operators only)')
@@ -89,7 +93,13 @@ class ListVolumes(commands.Lister):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
+        """Call the service.
+
+        :raises NotFoundException: there is no such server
+        """
+        if parsed_args.server_id:
+            parsed_args.server_id = versions.server_id(
+                self.connection, parsed_args.server_id)
         found = self.client.volume_caches(**commands.query(
             parsed_args, 'server_id', 'host', 'mode'))
         return formats.table(_LISTED, map(_with_ratio, found))
@@ -120,10 +130,12 @@ class SetVolume(_VolumeCommand):
                            ('max', 'Cache at most so much of it')):
             parser.add_argument(f'--{name}', metavar='<size>', type=_blocks,
                                 help=text)
-        parser.add_argument('--weight', metavar='<number>', type=float,
+        parser.add_argument('--weight', metavar='<number>',
+                            type=commands.above_zero,
                             help='What its hits are worth beside those of'
                                  ' others')
-        parser.add_argument('--priority', metavar='<number>', type=float,
+        parser.add_argument('--priority', metavar='<number>',
+                            type=commands.above_zero,
                             help='With the policy "priority", the highest is'
                                  ' first')
         parser.add_argument(

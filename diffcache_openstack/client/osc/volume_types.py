@@ -15,7 +15,6 @@ They become QoS specs of the type, which Nova's driver reads on the host.
 """
 
 import argparse
-import math
 import typing
 
 from openstack import exceptions as sdk_exceptions
@@ -41,12 +40,7 @@ def _size(text: str) -> str:
 
 
 def _above_zero(text: str) -> str:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not (math.isfinite(found) and found > 0):
-        raise argparse.ArgumentTypeError(f'{text!r} is not a number above 0')
+    commands.above_zero(text)
     return text
 
 
@@ -67,7 +61,9 @@ class _VolumeType(hooks.Hook):
         parser.add_argument(
             '--ssd-cache', choices=MODES,
             help='Cache volumes of this type on the SSD of their server\'s'
-                 ' host, in this mode, or not (off)')
+                 ' host, in this mode, or not (off). Volumes in use follow'
+                 ' these options when they are attached again, or their'
+                 ' server is migrated')
         parser.add_argument(
             '--ssd-cache-min', metavar='<size>', type=_size,
             help='Cache at least so much of each volume, such as 2GiB')
@@ -87,21 +83,23 @@ class _VolumeType(hooks.Hook):
                  ' references that hit, or latency=2ms, their mean')
         return parser
 
-    def after(self, parsed_args: argparse.Namespace, return_code: int
-              ) -> int:
+    def after(self, parsed_args: argparse.Namespace, result: typing.Any
+              ) -> typing.Any:
         """Write the options to QoS specs of the type.
 
+        :param result: the exit code, or columns and values to show
         :raises CommandError: they cannot be written, or reach no host
         """
         wanted = _specs(parsed_args)
-        if return_code or not wanted:
-            return return_code
+        failed = isinstance(result, int) and result != 0
+        if failed or not wanted:
+            return result
         volume = self.cmd.app.client_manager.volume
         with commands.errors_in_words():
             found = volume.find_type(self._name(parsed_args),
                                      ignore_missing=False)
             _write(volume, found, wanted)
-        return return_code
+        return result
 
     def _name(self, parsed_args: argparse.Namespace) -> str:
         raise NotImplementedError
@@ -139,8 +137,8 @@ def _write(volume: typing.Any, found: typing.Any, wanted: dict[str, str]
     """
     specs = _specs_of(volume, found.id)
     if specs is None:
-        specs = volume.create_qos_spec(
-            name=f'ssd-cache-{found.name}', consumer='front-end', **wanted)
+        specs = volume.create_qos_spec(name=_free_name(volume, found),
+                                       consumer='front-end', **wanted)
         volume.associate_qos_spec(specs.id, found.id)
         return
     if specs.consumer not in _REACHES_HOSTS:
@@ -149,6 +147,22 @@ def _write(volume: typing.Any, found: typing.Any, wanted: dict[str, str]
             f' consumer {specs.consumer}, which reach no host. Change it'
             f' (openstack volume qos set), or associate others.')
     volume.update_qos_spec(specs.id, **wanted)
+
+
+def _free_name(volume: typing.Any, found: typing.Any) -> str:
+    """Return a name for QoS specs of a type.
+
+    Specs stay when a type is deleted: those that this has left are deleted, as
+    names are unique.
+    """
+    name = f'ssd-cache-{found.name}'
+    for specs in volume.qos_specs():
+        if specs.name == name:
+            if any(volume.qos_spec_associations(specs.id)):
+                # Of a type that was given another name since.
+                return f'{name}-{found.id}'
+            volume.delete_qos_spec(specs.id)
+    return name
 
 
 def _specs_of(volume: typing.Any, type_id: str) -> typing.Any:

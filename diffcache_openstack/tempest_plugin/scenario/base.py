@@ -180,10 +180,13 @@ class ScenarioTest(test.BaseTestCase):
         return server
 
     def create(self, image: str, host: str | None = None,
-               manager: typing.Any = None) -> str:
+               manager: typing.Any = None,
+               metadata: dict[str, str] | None = None) -> str:
         """Ask for a server; returns its id."""
         client = (manager or self.os_admin).servers_client
-        more = {'host': host} if host else {}
+        more: dict[str, typing.Any] = {'host': host} if host else {}
+        if metadata:
+            more['metadata'] = metadata
         server = client.create_server(
             name=data_utils.rand_name('diffcache'), imageRef=image,
             flavorRef=CONF.compute.flavor_ref, networks='none',

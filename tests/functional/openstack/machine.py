@@ -75,15 +75,32 @@ class TestCase(base.TestCase):
         self.addCleanup(self.trial.delete, server)
         return self.trial.wait_for_guest(server, started)
 
-    def type(self, command: str) -> typing.Any:
-        """What a command of the client prints, parsed if it is JSON."""
-        rc = pathlib.Path(os.environ[STATE]) / 'openrc'
-        done = subprocess.run(
-            ['bash', '-c', f'. {rc}; openstack --os-compute-api-version 2.93'
-             f' {command}'], text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_SECONDS)
+    def type(self, command: str, user: str = 'admin',
+             project: str | None = None) -> typing.Any:
+        """What a command of the client prints, parsed if it is JSON.
+
+        :param project: of the user; one of the same name if none
+        """
+        done = self._enter(command, user, project or user)
         self.assertEqual(0, done.returncode, f'{command}: {done.stderr}')
         return json.loads(done.stdout) if '-f json' in command else None
+
+    def refused(self, command: str, user: str, project: str | None = None
+                ) -> str:
+        """Why a command of the client fails, as it says."""
+        done = self._enter(command, user, project or user)
+        self.assertNotEqual(0, done.returncode, f'{command}: {done.stdout}')
+        return done.stderr
+
+    @staticmethod
+    def _enter(command: str, user: str, project: str
+               ) -> subprocess.CompletedProcess[str]:
+        rc = pathlib.Path(os.environ[STATE]) / 'openrc'
+        return subprocess.run(
+            ['bash', '-c', f'. {rc}; openstack --os-compute-api-version 2.93'
+             f' --os-username {user} --os-project-name {project} {command}'],
+            text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, timeout=_SECONDS)
 
     def plan(self) -> None:
         """Have the site planned as it is now, and the plan followed."""

@@ -16,10 +16,8 @@ They need an OpenStack that was brought up with ``--volumes``.
 
 import hashlib
 import pathlib
-import signal
 import uuid
 
-from diffcache_openstack.common import local_client
 from tests.functional.openstack import file_guest
 from tests.functional.openstack import nova_hosts
 
@@ -30,7 +28,8 @@ ROUNDS = 40
 SECONDS = 300
 TYPE = {'diffcache:ssd_cache': 'write-through'}
 # It says the checksum of what it finds on a volume; then it writes blocks, in
-# order, and reads each again, from the volume and not from memory.
+# order, and reads each again, from the volume and not from memory: as long as
+# a condition holds.
 WORK = f'''
 b=/bin/busybox
 sum() {{ $b dd if=/dev/vdb bs={BLOCK} count={BLOCKS} 2>/dev/null \\
@@ -39,7 +38,7 @@ sum() {{ $b dd if=/dev/vdb bs={BLOCK} count={BLOCKS} 2>/dev/null \\
     until [ -b /dev/vdb ]; do $b usleep 100000; done
     echo "volume boot=$count found=$(sum)" >/dev/ttyS0
     round=0 wrong=0
-    while [ $round -lt {ROUNDS} ]; do
+    while MORE; do
         $b dd if=/dev/urandom of=/wanted bs={BLOCK} count=1 2>/dev/null
         at=$((round % {BLOCKS}))
         $b dd if=/wanted of=/dev/vdb bs={BLOCK} seek=$at conv=notrunc,fsync \\
@@ -53,10 +52,20 @@ sum() {{ $b dd if=/dev/vdb bs={BLOCK} count={BLOCKS} 2>/dev/null \\
     done
     echo 3 >/proc/sys/vm/drop_caches
     echo "volume boot=$count done wrong=$wrong left=$(sum)" >/dev/ttyS0
-    while [ -b /dev/vdb ]; do $b usleep 100000; done
+    size=
+    while [ -b /dev/vdb ]; do
+        now=$($b cat /sys/block/vdb/size)
+        [ "$now" = "$size" ] || echo "volume boot=$count sectors=$now" \\
+            >/dev/ttyS0
+        size=$now
+        $b usleep 100000
+    done
     echo "volume boot=$count gone" >/dev/ttyS0
 done) &
 '''
+
+NOT_ENOUGH = f'[ $round -lt {ROUNDS} ]'
+NOT_GROWN = f'[ $($b cat /sys/block/vdb/size) -eq {1 << 21} ]'
 
 
 class VolumeTest(nova_hosts.NovaTest):
@@ -68,8 +77,7 @@ class VolumeTest(nova_hosts.NovaTest):
             self.skipTest('needs tools/openstack up --volumes')
         self.host = self.trial.hosts[0]
         self.storage = self.trial.admin.block_storage
-        self.local = local_client.LocalClient(
-            str(self.trial.socket(self.host)), 60)
+        self.local = self.agent(self.host)
 
     # -- what is made
 
@@ -99,10 +107,14 @@ class VolumeTest(nova_hosts.NovaTest):
         self.storage.delete_volume(volume)
         self.storage.wait_for_delete(self.storage.get_volume(volume))
 
-    def server(self):
-        """Boot a guest that works on volumes; return its id."""
+    def server(self, more=NOT_ENOUGH):
+        """Boot a guest that works on volumes; return its id.
+
+        :param more: for how long, a condition in its shell
+        """
         path = self.directory / 'guest.raw'
-        file_guest.make_working(self.trial.guests()['guest-base'], path, WORK)
+        file_guest.make_working(self.trial.guests()['guest-base'], path,
+                                WORK.replace('MORE', more))
         image = self.trial.upload(f'volumes-{uuid.uuid4().hex[:8]}', path)
         self.addCleanup(self.trial.admin.image.delete_image, image)
         return self.boot(image, self.host).server
@@ -155,23 +167,41 @@ class TestPlain(VolumeTest):
         server = self.server()
         self.attach(server, volume)
         self.assertEqual('0', self.said(server, 'done')['wrong'])
-        self.assertEqual({}, self.cached())
+        self.assertNotIn(volume, self.cached())
         self.detach(server, volume)
         self.assertEqual(self.said(server, 'done')['left'], self.sum(volume))
 
 
 class TestCached(VolumeTest):
 
-    def test_a_kill_a_hard_reboot_and_a_detach(self):
-        volume = self.volume(self.volume_type(TYPE))
+    def volume_type_by_command(self):
+        """Make a volume type as operators do; return its name."""
+        name = f'trial-{uuid.uuid4().hex[:8]}'
+        made = self.type(f'volume type create {name} --ssd-cache write-through'
+                         ' --ssd-cache-min 8MiB -f json')
+        self.addCleanup(self._delete_type, made['id'])
+        return name
+
+    def _delete_type(self, made):
+        [specs] = [each for each in self.storage.qos_specs()
+                   if made in [kind.id for kind in
+                               self.storage.qos_spec_associations(each)]]
+        self.storage.delete_type(made)
+        self.storage.delete_qos_spec(specs, force=True)
+
+    def shown(self, volume):
+        """What the API has of a volume."""
+        return self.type(f'volume cache show {volume} -f json')
+
+    def test_a_kill_a_hard_reboot_an_extension_and_a_detach(self):
+        kind = self.volume_type_by_command()
+        volume = self.volume(kind)
         server = self.server()
         self.attach(server, volume)
         self.assertIn("protocol='nbd'", self.document(server))
         export = self.cached()[volume]['export']
         self.said(server, 'round=10')
-        with self.trial.stopped(f'{self.host}-ssd-cache',
-                                number=signal.SIGKILL):
-            pass
+        self.trial.kill_ssd_cache(self.host)
         done = self.said(server, 'done')
         self.assertEqual('0', done['wrong'])
         found = self.cached()[volume]
@@ -181,11 +211,85 @@ class TestCached(VolumeTest):
         self.trial.admin.compute.reboot_server(server, 'HARD')
         self.assertEqual(done['left'],
                          self.said(server, 'found=', boot=2)['found'])
-        self.assertEqual([volume], list(self.cached()))
+        self.assertIn(volume, self.cached())
         done = self.said(server, 'done', boot=2)
         self.assertEqual('0', done['wrong'])
+        self.assert_shown(volume, server)
+        self.assert_extended(volume, server)
         self.detach(server, volume)
-        self.assertEqual({}, self.cached())
+        self.assertNotIn(volume, self.cached())
+        self.assertEqual(done['left'], self.sum(volume))
+        # A type that is changed holds from the next time on.
+        self.type(f'volume type set {kind} --ssd-cache write-around')
+        self.attach(server, volume)
+        self.assertEqual('write-around', self.cached()[volume]['mode'])
+        self.detach(server, volume)
+
+    def assert_shown(self, volume, server):
+        """The API and its commands have what the host reported."""
+        self.type(f'volume cache set {volume} --weight 2')
+        found = self.shown(volume)
+        self.assertEqual(
+            (server, self.host, 'write-through', 2048, 2),
+            (found['server'], found['host'], found['mode'], found['minimum'],
+             found['weight']))
+        self.assertGreater(found['hits'], 0)
+        self.assertEqual(self.cached()[volume]['limit'], found['size'])
+        [listed] = self.type(f'volume cache list --host {self.host} -f json')
+        self.assertEqual((volume, found['size']),
+                         (listed['Volume'], listed['Size']))
+        curve = self.wait_until(
+            lambda: self.requested(volume), 'an epoch has ended')
+        self.assertGreater(curve['seconds'], 0)
+        hosts = self.type('volume cache host list -f json')
+        self.assertEqual(
+            [('ok', self.local.ssd_cache()['capacity'])],
+            [(each['State'], each['Capacity'])
+             for each in hosts if each['Host'] == self.host])
+
+    def requested(self, volume):
+        """The curve of a volume; nothing before an epoch has ended."""
+        found = self.trial.admin.session.get(
+            f'/v1/volume-caches/{volume}/curve', raise_exc=False,
+            endpoint_filter={'service_type': 'diffcache'},
+            headers={'OpenStack-API-Version': 'diffcache 1.9'})
+        return found.ok and self.type(
+            f'volume cache curve show {volume} -f json')
+
+    def assert_extended(self, volume, server):
+        """The guest sees a new size without a reboot."""
+        self.said(server, f'sectors={1 << 21}', boot=2)
+        self.storage.extend_volume(volume, 2)
+        self.said(server, f'sectors={2 << 21}', boot=2)
+        self.storage.wait_for_status(self.storage.get_volume(volume),
+                                     'in-use', wait=SECONDS)
+
+
+class TestLiveMigration(VolumeTest):
+
+    def test_a_server_that_writes(self):
+        volume = self.volume(self.volume_type(TYPE))
+        server = self.server(NOT_GROWN)
+        self.attach(server, volume)
+        self.said(server, 'round=10')
+        self.host = self.trial.hosts[1]
+        self.trial.admin.compute.live_migrate_server(
+            server, host=self.host, block_migration='auto')
+        self.wait_until(
+            lambda: self.compute.get_server(server).compute_host == self.host,
+            'it runs on the other host', SECONDS)
+        self.wait_for_status(server, 'ACTIVE')
+        self.assertNotIn(volume, self.cached())
+        self.local = self.agent(self.host)
+        self.assertEqual('write-through', self.cached()[volume]['mode'])
+        # The guest goes on, until it sees the volume grow.
+        self.said(server, 'round=')
+        self.storage.extend_volume(volume, 2)
+        done = self.said(server, 'done')
+        self.assertEqual('0', done['wrong'])
+        self.assertGreater(self.cached()[volume]['blocks'], 0)
+        self.detach(server, volume)
+        self.assertNotIn(volume, self.cached())
         self.assertEqual(done['left'], self.sum(volume))
 
 
@@ -212,4 +316,4 @@ class TestWithout(VolumeTest):
         self.assertNotIn('nbd', self.document(server))
         self.said(server, 'done')
         self.detach(server, volume)
-        self.assertEqual({}, self.cached())
+        self.assertNotIn(volume, self.cached())

@@ -54,6 +54,13 @@ def steps(document: str) -> list[Step]:
     return found
 
 
+def sections(document: str) -> dict[str, list[Step]]:
+    """The commands of a document below each of its headings."""
+    parts = re.split(r'^(.+)\n=+\n', document, flags=re.MULTILINE)
+    return {heading: steps(text)
+            for heading, text in zip(parts[1::2], parts[2::2])}
+
+
 def agree(shown: list[str], printed: str) -> bool:
     """Whether a command printed what a document shows."""
     pattern = ''.join(map(_line, shown))

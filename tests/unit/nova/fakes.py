@@ -22,6 +22,7 @@ class Client:
     """Stands for local_client.LocalClient, with one image.
 
     :ivar error: what each call raises, if set
+    :ivar new_error: what a question about a new image raises, if set
     :ivar content_error: what only a delivery raises, if set
     :ivar content_bytes: what a delivery writes; None for no file
     :ivar lent: images, and the content of the file that was lent
@@ -31,7 +32,9 @@ class Client:
     def __init__(self, image_id):
         self.asked = []
         self.lent = []
+        self.servers = {}
         self.error = None
+        self.new_error = None
         self.content_error = None
         self.content_bytes = CONTENT
         self.known = {'id': image_id, 'status': 'active',
@@ -42,6 +45,12 @@ class Client:
 
     def image(self, image_id):
         self._ask('image', image_id)
+        return self.known
+
+    def new_image(self, image_id, size):
+        self.asked.append(('new_image', image_id, size))
+        if self.new_error is not None:
+            raise self.new_error
         return self.known
 
     def content(self, image_id, output, mode=None, stall_timeout=None,
@@ -59,6 +68,9 @@ class Client:
         if self.error is not None:
             raise self.error
         return True
+
+    def add_lazy_server(self, server_id, server):
+        self.servers[server_id] = server
 
     def fallback(self, service, reason, count):
         self._ask('fallback', service, reason, count)

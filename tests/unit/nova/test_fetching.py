@@ -38,6 +38,7 @@ from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import options
+from diffcache_openstack.nova import restarts
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 
@@ -73,7 +74,8 @@ class FetchingTest(needs.NovaTest):
     def make_backend(self, fallback=options.DOWNLOAD):
         source = sources.Source(
             self.client, None, 60.0,
-            image_records.Verifier(signatures.Security()))
+            image_records.Verifier(signatures.Security()),
+            restarts.Restarts(0.0))
         self.bases = lazy.LazyBases(self.client, source, self.tally, False)
         self.fetcher = fetching.Fetcher(needs.CONF, source, self.tally,
                                         fallback, self.bases)
@@ -393,6 +395,27 @@ class TestLazyBoot(FetchingTest):
             disk.path, basename=False))
         self.assertEqual(([], []), (self.client.lent, self.downloads))
         self.assertEqual({'linked': 1}, self.tally.summary()['lazy'])
+
+    def test_each_server_on_a_link_is_announced(self):
+        # The second one finds the base there, and fetches nothing.
+        self.have_served()
+        self.instance.project_id = 'p'
+        self.instance.flavor.name = 'm1.small'
+        self.make_disk()
+        second = mock.Mock(uuid=str(uuid.uuid4()), metadata={},
+                           project_id='q')
+        second.flavor.name = 'm1.large'
+        (self.instances / second.uuid).mkdir()
+        self.instance, first = second, self.instance
+        self.make_disk()
+        self.assertEqual(
+            {first.uuid: ('p', 'm1.small'), second.uuid: ('q', 'm1.large')},
+            {server: (found['project_id'], found['label'])
+             for server, found in self.client.servers.items()})
+
+    def test_servers_on_files_are_not_announced(self):
+        self.make_disk()
+        self.assertEqual({}, self.client.servers)
 
     def test_metadata_of_the_server_decides(self):
         self.have_served()

@@ -18,11 +18,13 @@ import types
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
+from diffcache_openstack.nova import restarts
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 from tests import base
 from tests import host_key_files
 from tests.unit.nova import fakes
+from tests.unit.nova import test_restarts
 
 IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
 
@@ -37,7 +39,8 @@ class SourceTest(base.TestCase):
 
     def new_source(self, security):
         return sources.Source(self.client, 'on_the_fly', 7.0,
-                              image_records.Verifier(security))
+                              image_records.Verifier(security),
+                              restarts.Restarts(0.0))
 
     def wanted(self, **changes):
         return sources.Wanted(**{
@@ -55,6 +58,19 @@ class TestDescribe(SourceTest):
     def test_what_the_agent_knows(self):
         self.assertEqual(self.client.known,
                          self.source.describe(self.wanted()))
+
+    def test_an_image_of_a_moment_ago(self):
+        self.client.error = exceptions.NotFound('not yet')
+        self.assertEqual(self.client.known,
+                         self.source.describe(self.wanted(size=1000)))
+        self.assertEqual(('new_image', IMAGE, 1000), self.client.asked[-1])
+        self.client.new_error = exceptions.NotFound('nobody adds it')
+        self.assertNotOffered('unknown', self.wanted(size=1000))
+
+    def test_no_wait_for_an_image_whose_size_is_unknown(self):
+        self.client.error = exceptions.NotFound('not yet')
+        self.assertNotOffered('unknown', self.wanted())
+        self.assertEqual([('image', IMAGE)], self.client.asked)
 
     def test_what_no_repository_vouches_for(self):
         keys = host_key_files.Keys(self.directory / 'keys')
@@ -121,6 +137,35 @@ class TestDescribe(SourceTest):
         self.client.error = exceptions.ServiceUnavailable('nobody there')
         self.assertRaises(exceptions.ServiceUnavailable,
                           self.source.describe, self.wanted())
+
+
+class TestRestartedAgent(SourceTest):
+
+    def setUp(self):
+        super().setUp()
+        self.now = 0.0
+        self.source = sources.Source(
+            self.client, None, 7.0,
+            image_records.Verifier(signatures.Security()),
+            restarts.Restarts(20.0, lambda: self.now, self.sleep))
+
+    def sleep(self, seconds):
+        self.now += seconds
+        if self.now >= 5:
+            self.client.error = self.client.content_error = None
+
+    def test_it_is_asked_again_what_it_knows(self):
+        self.client.error = test_restarts.gone()
+        self.assertEqual(self.client.known,
+                         self.source.describe(self.wanted()))
+
+    def test_a_delivery_that_it_cut_off_is_repeated(self):
+        self.client.content_error = test_restarts.gone()
+        pathlib.Path(self.output).write_bytes(b'left behind')
+        delivery = self.source.deliver(self.wanted(), self.output)
+        self.assertEqual('build', delivery.way)
+        self.assertEqual(fakes.CONTENT,
+                         pathlib.Path(self.output).read_bytes())
 
 
 class TestDeliver(SourceTest):

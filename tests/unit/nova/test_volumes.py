@@ -14,6 +14,7 @@ from unittest import mock
 
 from tests.unit.nova import needs  # Before Nova itself, which may be missing.
 
+import libvirt
 from lxml import etree
 from nova import exception
 from nova.virt.libvirt import config as vconfig
@@ -22,6 +23,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import tally
 from diffcache_openstack.nova import volumes
 from diffcache_openstack.ssdcache import origins
+from tests.unit.nova import test_volume_nodes
 
 VOLUME = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
 INSTANCE = types.SimpleNamespace(uuid='i')
@@ -225,6 +227,25 @@ class TestConnect(VolumesTest):
         self.assertEqual(('block', '/dev/sdx'),
                          (disk.source_type, disk.source_path))
 
+    def test_an_engine_with_block_devices(self):
+        connection = self.connection()
+        self.client.attach_volume.return_value = {
+            **EXPORT, 'device': '/dev/mapper/diffcache-x'}
+        driver = self.around(connection)
+        driver.connect_volume(connection, INSTANCE)
+        disk = driver.get_config(connection, {'type': 'disk'})
+        self.assertEqual(('block', '/dev/mapper/diffcache-x'),
+                         (disk.source_type, disk.source_path))
+        self.assertEqual('/dev/mapper/diffcache-x',
+                         volumes.device_of(connection))
+        self.assertEqual('/dev/sdx', driver.get_config(
+            connection, {'type': 'lun'}).source_path)
+
+    def test_a_volume_without_a_block_device_of_the_cache(self):
+        for data in ({}, {volumes.KEY: EXPORT}):
+            self.assertEqual('', volumes.device_of(
+                self.connection(data=data)))
+
     def test_without_the_cache(self):
         for error in (exceptions.ServiceUnavailable('down'),
                       exceptions.NoSpace('full'),
@@ -269,19 +290,69 @@ class TestConnect(VolumesTest):
 
 class TestExtend(VolumesTest):
 
-    def test_a_cached_volume_is_seen_later(self):
+    def extend(self, connection):
+        return self.around(connection).extend_volume(connection, INSTANCE,
+                                                     1 << 30)
+
+    def test_a_cached_volume(self):
         connection = self.connection(data={volumes.KEY: EXPORT})
-        self.assertRaises(
-            NotImplementedError, self.around(connection).extend_volume,
-            connection, INSTANCE, 1 << 30)
+        self.assertEqual(1 << 30, self.extend(connection))
         self.client.resize_volume.assert_called_once_with(VOLUME)
         self.assertEqual(['extend'], self.driver.asked)
 
     def test_a_volume_without_the_cache(self):
-        connection = self.connection()
-        self.assertEqual(1 << 30, self.around(connection).extend_volume(
-            connection, INSTANCE, 1 << 30))
+        self.assertEqual(1 << 30, self.extend(self.connection()))
         self.client.resize_volume.assert_not_called()
+
+    def test_a_driver_that_has_nothing_to_do(self):
+        self.driver.extend_volume = mock.Mock(side_effect=NotImplementedError)
+        self.assertRaises(NotImplementedError, self.extend,
+                          self.connection())
+        self.assertEqual(1 << 30, self.extend(
+            self.connection(data={volumes.KEY: EXPORT})))
+        self.client.resize_volume.assert_called_once_with(VOLUME)
+
+    def test_a_cache_that_does_not_answer(self):
+        # What QEMU says of the size decides.
+        self.client.resize_volume.side_effect = \
+            exceptions.ServiceUnavailable('down')
+        self.assertEqual(1 << 30, self.extend(
+            self.connection(data={volumes.KEY: EXPORT})))
+
+
+class TestShowSize(VolumesTest):
+
+    def setUp(self):
+        super().setUp()
+        self.domain = mock.Mock()
+        self.domain.jobInfo.return_value = [libvirt.VIR_DOMAIN_JOB_NONE]
+        self.domain.blockJobInfo.return_value = {}
+        patcher = mock.patch.object(volumes.volume_nodes, 'show_size')
+        self.addCleanup(patcher.stop)
+        self.shown = patcher.start()
+        self.disk = volumes.volume_nodes.find(test_volume_nodes.DOCUMENT,
+                                              VOLUME)
+
+    def show(self, size=1 << 30):
+        self.cache.show_size(self.domain, self.disk, self.connection(), size)
+
+    def refused(self, **more):
+        return str(self.assertRaises(exception.VolumeExtendFailed, self.show,
+                                     **more))
+
+    def test_a_guest_sees_it(self):
+        self.show()
+        [_monitor, disk, size] = self.shown.call_args.args
+        self.assertEqual((self.disk, 1 << 30), (disk, size))
+
+    def test_what_keeps_a_guest_from_seeing_it(self):
+        self.assertIn('unknown', self.refused(size=None))
+        self.domain.blockJobInfo.return_value = {'type': 1}
+        self.assertIn('copied', self.refused())
+        self.shown.assert_not_called()
+        self.domain.blockJobInfo.return_value = {}
+        self.shown.side_effect = exceptions.PermanentError('Cannot grow')
+        self.assertIn('after a hard reboot: Cannot grow', self.refused())
 
 
 class TestLiveMigration(VolumesTest):

@@ -23,6 +23,9 @@ from diffcache_openstack.tempest_plugin.services import diffcache_client
 CONF = config.CONF
 UNKNOWN = '5b1d7d3e-0000-4000-8000-a7a36e7a4f10'
 _POLL = 1.0
+# What entries of listings are told apart by, where that is not ``id``.
+_KEYS = {'hosts': 'name', 'hydrations': 'server_id', 'sites': 'name',
+         'ssd_caches': 'host'}
 
 
 class ApiTest(test.BaseTestCase):
@@ -81,11 +84,12 @@ class ApiTest(test.BaseTestCase):
     def assert_paged(self, path: str, name: str, **query: typing.Any
                      ) -> None:
         """Check that a listing in parts equals the whole listing."""
-        whole = self._ids(self.admin.fetch(path, **query)[name])
+        key = _KEYS.get(name, 'id')
+        whole = [each[key] for each in self.admin.fetch(path, **query)[name]]
         found, marker = [], {}
         while True:
             part = self.admin.fetch(path, limit=1, **marker, **query)
-            found += self._ids(part[name])
+            found += [each[key] for each in part[name]]
             if f'{name}_links' not in part or len(found) > len(whole):
                 break
             marker = {'marker': found[-1]}
@@ -103,7 +107,3 @@ class ApiTest(test.BaseTestCase):
                 raise exceptions.TimeoutException(
                     f'{path}: {field} is {found[field]}, not {value}')
             time.sleep(_POLL)
-
-    @staticmethod
-    def _ids(entries):
-        return [entry.get('id', entry.get('name')) for entry in entries]

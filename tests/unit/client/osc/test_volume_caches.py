@@ -35,11 +35,23 @@ class Volumes:
         return types.SimpleNamespace(id=reports.VOLUME)
 
 
+class Servers:
+    """Stands where Nova would."""
+
+    @staticmethod
+    def find_server(name, ignore_missing):
+        assert not ignore_missing
+        if name not in ('shop', 'running'):
+            raise sdk_exceptions.NotFoundException(f'No Server for {name}')
+        return types.SimpleNamespace(id='running')
+
+
 class TestVolumeCaches(cloud.CommandTest):
 
     def setUp(self):
         super().setUp()
         self.app.client_manager.sdk_connection.block_storage = Volumes()
+        self.app.client_manager.sdk_connection.compute = Servers()
         self.nova.volumes = {reports.VOLUME: 'running'}
         self.api.report_volume_caches(self.ctxt, 'h1', reports.cache(), [
             reports.volume()])
@@ -60,6 +72,17 @@ class TestVolumeCaches(cloud.CommandTest):
             volume_caches.ListVolumes, '--mode', 'write-back', '--server',
             'running'))
 
+    def test_list_of_a_server_by_name(self):
+        [found] = self.listed(volume_caches.ListVolumes, '--server', 'shop')
+        self.assertEqual(reports.VOLUME, found['Volume'])
+        self.assertRaises(sdk_exceptions.NotFoundException, self.listed,
+                          volume_caches.ListVolumes, '--server', 'none')
+
+    def test_numbers_are_above_zero(self):
+        for option in ('--weight', '--priority'):
+            self.assertRaises(SystemExit, self.take, volume_caches.SetVolume,
+                              'db', option, '0')
+
     def test_show_by_name_and_id(self):
         for name in ('db', reports.VOLUME):
             found = self.shown(volume_caches.ShowVolume, name)
@@ -68,6 +91,17 @@ class TestVolumeCaches(cloud.CommandTest):
             self.assertIn('75.0% hits', found['reasons'][1])
         self.assertRaises(sdk_exceptions.NotFoundException, self.shown,
                           volume_caches.ShowVolume, 'none')
+
+    def test_the_help_is_in_sentences(self):
+        found = self.command(volume_caches.SetVolume).get_parser(
+            'openstack volume cache set').format_help()
+        self.assertIn('what its type says. Settings stay on the host',
+                      ' '.join(found.split()))
+        # Beside the commands that say one thing.
+        self.assertEqual(
+            'Set how a volume is cached, in place of what its type says',
+            self.command(volume_caches.SetVolume).get_description()
+            .splitlines()[0])
 
     def test_curve(self):
         found = self.shown(volume_caches.ShowCurve, 'db')

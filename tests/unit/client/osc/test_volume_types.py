@@ -45,11 +45,17 @@ class Cinder:
                      for each in self.associations[specs]])
 
     def create_qos_spec(self, name, consumer, **specs):
+        if f'q-{name}' in self.specs:
+            raise sdk_exceptions.ConflictException(f'{name} exists')
         found = types.SimpleNamespace(id=f'q-{name}', name=name,
                                       consumer=consumer, specs=specs)
         self.specs[found.id] = found
         self.associations[found.id] = []
         return found
+
+    def delete_qos_spec(self, specs):
+        assert not self.associations.pop(specs)
+        del self.specs[specs]
 
     def associate_qos_spec(self, specs, volume_type):
         self.associations[specs].append(volume_type)
@@ -82,9 +88,11 @@ class TestVolumeTypes(base.TestCase):
                              volume_type.SetVolumeType, *words)
 
     def test_specs_are_created_and_changed(self):
-        self.assertEqual(0, self.create(
+        # What the command shows, and not an exit code.
+        shown = (('id', 'name'), ('t1', 'database'))
+        self.assertEqual(shown, self.create(
             'database', '--ssd-cache', 'write-through', '--ssd-cache-min',
-            '2GiB', '--ssd-cache-sla', 'hit=0.9'))
+            '2GiB', '--ssd-cache-sla', 'hit=0.9', code=shown))
         [specs] = self.cinder.specs.values()
         self.assertEqual(('ssd-cache-database', 'front-end', ['t1']), (
             specs.name, specs.consumer, self.cinder.associations[specs.id]))
@@ -109,6 +117,25 @@ class TestVolumeTypes(base.TestCase):
         self.set('database', '--ssd-cache', 'write-around')
         self.assertEqual({}, other.specs)
         self.assertEqual(3, len(self.cinder.specs))
+
+    def test_specs_that_a_deleted_type_has_left(self):
+        self.create('database', '--ssd-cache', 'write-through',
+                    '--ssd-cache-min', '2GiB')
+        self.cinder.associations['q-ssd-cache-database'].clear()
+        self.create('database', '--ssd-cache', 'write-around')
+        [specs] = self.cinder.specs.values()
+        self.assertEqual({'diffcache:ssd_cache': 'write-around'}, specs.specs)
+        self.assertEqual(['t1'], self.cinder.associations[specs.id])
+
+    def test_specs_of_a_type_that_had_the_name(self):
+        self.create('database', '--ssd-cache', 'write-through')
+        self.cinder.associations['q-ssd-cache-database'] = ['t2']
+        self.create('database', '--ssd-cache', 'write-around')
+        self.assertEqual(
+            [('ssd-cache-database', ['t2']),
+             ('ssd-cache-database-t1', ['t1'])],
+            [(each.name, self.cinder.associations[each.id])
+             for each in self.cinder.specs.values()])
 
     def test_a_type_that_is_renamed(self):
         self.set('old', '--name', 'database', '--ssd-cache', 'off')

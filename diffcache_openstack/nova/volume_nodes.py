@@ -1,0 +1,87 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Having QEMU see the new size of a volume in the SSD cache.
+
+QEMU takes the size of an export once, when it connects, and cannot change it.
+"""
+
+import dataclasses
+import typing
+from xml.etree import ElementTree
+
+from diffcache_openstack.common import qemu_monitor
+from diffcache_openstack.nova import block_nodes
+
+
+@dataclasses.dataclass(frozen=True)
+class CachedDisk:
+    """A disk of a running server that is an export of the cache.
+
+    :ivar device: its name in the guest, such as vdb
+    :ivar layer: its nodes in QEMU
+    """
+
+    device: str
+    layer: block_nodes.Layer
+
+
+def find(document: str, volume_id: str) -> CachedDisk | None:
+    """Return the disk of a volume, if QEMU reaches it through the cache.
+
+    :param document: libvirt's, of a running server
+    """
+    # Written by libvirt, which escapes what users choose.
+    tree = ElementTree.fromstring(document)  # nosec B314
+    for disk in tree.iterfind("devices/disk[@type='network']"):
+        source = disk.find("source[@protocol='nbd'][@index]")
+        host = disk.find("source/host[@transport='unix']")
+        target = disk.find('target')
+        if source is not None and host is not None and target is not None \
+                and disk.findtext('serial') == volume_id:
+            return CachedDisk(target.attrib['dev'],
+                              _layer(disk, source, host, volume_id))
+    return None
+
+
+def show_size(monitor: qemu_monitor.Monitor, disk: CachedDisk, size: int
+              ) -> None:
+    """Have a guest see the size that its volume has in the cache.
+
+    A call that was cut off is completed by the next.
+
+    :param size: in bytes
+    :raises PermanentError: QEMU refused a step, or the cache has the volume
+        with a smaller size
+    :raises ServiceUnavailable: the server has ended, or does not answer
+    """
+    block_nodes.open_anew(monitor, disk.layer)
+    monitor.command('block_resize', **{
+        'node-name': block_nodes.format_name(disk.layer.number),
+        'size': size})
+
+
+def _layer(disk: typing.Any, source: typing.Any, host: typing.Any,
+           volume_id: str) -> block_nodes.Layer:
+    """Return the nodes of a disk, with the options that libvirt gave them."""
+    driver = disk.find('driver').attrib
+    shared = {'discard': driver['discard']} if 'discard' in driver else {}
+    storage = {**shared, 'driver': 'nbd', 'auto-read-only': True,
+               'server': {'type': 'unix', 'path': host.get('socket')},
+               'export': source.get('name')}
+    reconnect = source.find('reconnect')
+    if reconnect is not None:
+        storage['reconnect-delay'] = int(reconnect.get('delay'))
+    form = {**shared, 'read-only': disk.find('readonly') is not None}
+    if 'detect_zeroes' in driver:
+        form['detect-zeroes'] = driver['detect_zeroes']
+    return block_nodes.Layer(f'volume {volume_id}', source.get('index'),
+                             storage, form)
