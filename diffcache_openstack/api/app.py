@@ -48,6 +48,7 @@ from diffcache_openstack.db import migration
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
+from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.rpc import conductor_volumes_api
 
@@ -210,4 +211,5 @@ def load(conf: cfg.ConfigOpts) -> WSGI:
         site_maps.Views(site_maps.Maps(conf, database)),
         conductor_versions_api.VersionsAPI(bus, conf), servers.Servers(conf),
         quotas.Quotas(conf, database),
-        conductor_volumes_api.VolumesAPI(bus, conf)))
+        conductor_volumes_api.VolumesAPI(bus, conf),
+        conductor_lazy_api.LazyAPI(bus, conf)))

@@ -116,6 +116,24 @@ VOLUME_CURVE = Resource('volume_curve', _open(
     'seconds', 'references', 'distinct', 'sampled', 'hit_us', 'miss_us',
     'sizes', 'hits'))
 
+_PROFILE = _open('id', 'image_id', 'project_id', 'label', 'generation',
+                 'instances', 'chunks', 'created_at', 'updated_at')
+
+PROFILE = Resource('profile', _PROFILE)
+
+PROFILE_WITH_ROWS = Resource('profile_with_rows', {
+    **_PROFILE, **_open('chunk', 'rows')})
+
+HYDRATION = Resource('hydration', {
+    **_open('server_id', 'project_id', 'image_id', 'state', 'percent',
+            'chunk', 'chunks', 'present', 'remaining_bytes', 'bytes_fetched',
+            'misses', 'stall_ms', 'mode', 'paused', 'deadline_at',
+            'expected_at', 'kept', 'rate', 'measured_rate', 'generation',
+            'updated_at'),
+    **_closed('host'),
+    'sources': Field(operators=True, parts=_open(
+        'url', 'requests', 'bytes', 'failures'))})
+
 VERSION_TASK = Resource('version_task', {
     **_open('id', 'kind', 'state', 'project_id', 'server_id', 'version_id',
             'done', 'total', 'created_at', 'updated_at'),
@@ -159,7 +177,8 @@ LIMITS = Resource('limits', {
     **dict.fromkeys(quotas.NAMES, Field(parts=_open('limit', 'usage')))})
 
 RESOURCES = (TEMPLATE, VERSION, VERSION_TASK, VERSION_POLICY, PRECACHE_JOB,
-             PRECACHE_TARGET, LIMITS, VOLUME_CACHE, VOLUME_CURVE)
+             PRECACHE_TARGET, LIMITS, VOLUME_CACHE, VOLUME_CURVE, PROFILE,
+             PROFILE_WITH_ROWS, HYDRATION)
 
 
 def select(document: Document, resource: Resource,

@@ -55,6 +55,12 @@ HISTORY: dict[str, str] = {
            ' ``GET`` and ``PATCH /v1/volume-caches/{volume_id}``, its'
            ' ``curve`` and ``actions``, ``GET /v1/ssd-caches`` and'
            ' ``GET /v1/ssd-caches/{host}``.',
+    '1.10': 'Profiles of images that boot lazily: ``GET`` and ``POST'
+            ' /v1/profiles``, ``GET`` and ``DELETE'
+            ' /v1/profiles/{profile_id}``.',
+    '1.11': 'Hydrations of images that servers run from while they arrive:'
+            ' ``GET /v1/hydrations``, ``GET`` and ``PATCH'
+            ' /v1/hydrations/{server_id}``.',
 }
 
 

@@ -34,6 +34,7 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
+from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.rpc import conductor_volumes_api
 
@@ -80,6 +81,7 @@ class Services:
     :param servers: asks Nova
     :param quotas: shows them, the conductor enforces them
     :param volumes: the conductor's interface for volumes in SSD caches
+    :param lazy: the conductor's interface for lazy boots
     """
 
     conf: cfg.ConfigOpts
@@ -93,6 +95,7 @@ class Services:
     servers: nova.Servers
     quotas: quotas.Quotas
     volumes: conductor_volumes_api.VolumesAPI
+    lazy: conductor_lazy_api.LazyAPI
 
 
 class Request(wrappers.Request):

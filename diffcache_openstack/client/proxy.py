@@ -20,8 +20,10 @@ from openstack import proxy
 
 from diffcache_openstack.client.resources import base
 from diffcache_openstack.client.resources import host as _host
+from diffcache_openstack.client.resources import hydration as _hydration
 from diffcache_openstack.client.resources import plan as _plan
 from diffcache_openstack.client.resources import precache_job as _job
+from diffcache_openstack.client.resources import profile as _profile
 from diffcache_openstack.client.resources import request as _request
 from diffcache_openstack.client.resources import site as _site
 from diffcache_openstack.client.resources import template as _template
@@ -116,6 +118,73 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
     def get_ssd_cache(self, host: str) -> _volume.SsdCache:
         """Return the SSD cache of a host."""
         return self._get(_volume.SsdCache, host)
+
+    def profiles(self, **query: typing.Any) -> Listing[_profile.Profile]:
+        """List profiles of images by ID, without their rows."""
+        return self._list(_profile.Profile, **query)
+
+    def get_profile(self, profile_id: str) -> _profile.Profile:
+        """Return a profile with its rows."""
+        return self._get(_profile.Profile, profile_id)
+
+    def import_profile(self, **values: typing.Any) -> _profile.Profile:
+        """Add rows to a profile, in place of those imported before.
+
+        :param values: image_id, label, chunk and rows
+        """
+        return self._create(_profile.Profile, **values)
+
+    def delete_profile(self, profile_id: str) -> None:
+        """Delete a profile, which is learned anew."""
+        self._delete(_profile.Profile, profile_id, ignore_missing=False)
+
+    def hydrations(self, **query: typing.Any
+                   ) -> Listing[_hydration.Hydration]:
+        """List servers that run from images which are arriving."""
+        return self._list(_hydration.Hydration, **query)
+
+    def get_hydration(self, server_id: str) -> _hydration.Hydration:
+        """Return how far the image is that a server runs from."""
+        return self._get(_hydration.Hydration, server_id)
+
+    def update_hydration(self, server_id: str, **values: typing.Any
+                         ) -> _hydration.Hydration:
+        """Change a hydration; retry after a concurrent change.
+
+        :param values: deadline in seconds from now and rate in bytes per
+            second, None for none, and paused
+        """
+        for left in reversed(range(_TRIES)):
+            found = self.get_hydration(server_id)
+            try:
+                return found.change(self, values)
+            except exceptions.ConflictException:
+                ended = self.get_hydration(server_id)
+                if not left or ended.generation == found.generation:
+                    raise
+        raise AssertionError('not reached')
+
+    def wait_for_hydration(
+            self, hydration: _hydration.Hydration, timeout: float,
+            interval: float = 2.0,
+            progress: collections.abc.Callable[..., None] | None = None,
+            ) -> _hydration.Hydration:
+        """Wait until the image of a server is whole.
+
+        :param timeout: seconds
+        :param progress: called with the hydration after each look
+        :raises ResourceTimeout: it takes longer
+        :raises NotFoundException: the server is listed no more: it reads a
+            file that is whole, or left its host
+        """
+        def look():
+            found = self.get_hydration(hydration.server_id)
+            if progress is not None:
+                progress(found)
+            return found
+
+        return self._wait(look, lambda found: found.state == 'complete',
+                          timeout, interval)
 
     def templates(self, **query: typing.Any) -> Listing[_template.Template]:
         """List the templates of the catalogue by ID."""

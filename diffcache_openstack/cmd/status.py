@@ -72,6 +72,10 @@ class Checks(upgradecheck.UpgradeCommands):
         wanted = migration.head()
         if found == wanted:
             return _SUCCESS, None
+        if migration.accepts(found):
+            return _WARNING, (
+                f'The database is at revision {found}, of a newer release'
+                f' than this one ({wanted}). Upgrade this machine, too.')
         if found and not migration.is_known(found):
             return _FAILURE, (
                 f'The database is at revision {found}, which this version'

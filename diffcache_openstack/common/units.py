@@ -57,6 +57,14 @@ def format_size(count: int) -> str:
     return f'{amount:.{digits}f} {step}'
 
 
+def transfer_seconds(count: int, mbps: float) -> float:
+    """Return how long bytes take over a link.
+
+    :param mbps: Mbit/s
+    """
+    return 8 * count / MB / mbps
+
+
 def parse_duration(text: str) -> int:
     """Parse seconds from a text such as ``30m``, ``6h`` or ``1d``.
 

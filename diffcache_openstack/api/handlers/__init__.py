@@ -14,11 +14,13 @@
 import itertools
 
 from diffcache_openstack.api.handlers import hosts
+from diffcache_openstack.api.handlers import hydrations
 from diffcache_openstack.api.handlers import limits
 from diffcache_openstack.api.handlers import lookups
 from diffcache_openstack.api.handlers import patches
 from diffcache_openstack.api.handlers import plans
 from diffcache_openstack.api.handlers import precache
+from diffcache_openstack.api.handlers import profiles
 from diffcache_openstack.api.handlers import requests
 from diffcache_openstack.api.handlers import root
 from diffcache_openstack.api.handlers import sites
@@ -36,4 +38,4 @@ def routes() -> list[routing.Route]:
         module.TABLE.routes for module in (
             root, hosts, templates, patches, plans, lookups, requests,
             precache, sites, versions, version_tasks, version_policies,
-            limits, volume_caches)))
+            limits, volume_caches, profiles, hydrations)))

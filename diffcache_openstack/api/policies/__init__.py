@@ -17,11 +17,13 @@ from oslo_policy import policy
 
 from diffcache_openstack.api.policies import base
 from diffcache_openstack.api.policies import hosts
+from diffcache_openstack.api.policies import hydrations
 from diffcache_openstack.api.policies import limits
 from diffcache_openstack.api.policies import lookups
 from diffcache_openstack.api.policies import patches
 from diffcache_openstack.api.policies import plans
 from diffcache_openstack.api.policies import precache
+from diffcache_openstack.api.policies import profiles
 from diffcache_openstack.api.policies import requests
 from diffcache_openstack.api.policies import root
 from diffcache_openstack.api.policies import sites
@@ -35,4 +37,5 @@ def list_rules() -> list[policy.RuleDefault]:
     return list(itertools.chain.from_iterable(
         module.RULES for module in (
             base, root, hosts, limits, lookups, patches, plans, precache,
-            requests, sites, templates, versions, volume_caches)))
+            requests, sites, templates, versions, volume_caches,
+            profiles, hydrations)))

@@ -22,6 +22,7 @@ COUNT_OR_NULL: Schema = {'type': ['integer', 'null'], 'minimum': 0}
 NUMBER: Schema = {'type': 'number'}
 NUMBER_OR_NULL: Schema = {'type': ['number', 'null']}
 BOOLEAN: Schema = {'type': 'boolean'}
+BOOLEAN_OR_NULL: Schema = {'type': ['boolean', 'null']}
 INSTANT: Schema = {'type': 'string', 'format': 'date-time'}
 INSTANT_OR_NULL: Schema = {'type': ['string', 'null'], 'format': 'date-time'}
 HASH: Schema = {'type': 'string', 'pattern': '^[0-9a-f]{64}$'}

@@ -12,6 +12,7 @@
 """Base classes and options shared by the commands."""
 
 import argparse
+import collections.abc
 import contextlib
 import math
 import sys
@@ -60,7 +61,9 @@ def _http_words(error):
     if error.status_code == 401:
         return ('The service does not accept the token (401); log in again,'
                 ' and check the OS_ variables or --os-cloud.')
-    if error.details is None or error.message:
+    # What the library says itself, where a service's words are in the details.
+    said_nothing = f'{type(error).__name__}: {error.status_code}'
+    if error.details is None or error.message not in ('', said_nothing):
         return error.message
     return error.details
 
@@ -69,6 +72,15 @@ class Command(command.Command):
     """A command that calls the service."""
 
     app: typing.Any
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Return a parser whose help has the description in sentences."""
+        parser = super().get_parser(prog_name)
+        # The help joins lines; the first, in lists of commands, has no end.
+        first, empty, more = self.get_description().partition('\n\n')
+        if more:
+            parser.description = f'{first}.{empty}{more}'
+        return parser
 
     @property
     def client(self) -> proxy.Proxy:
@@ -160,7 +172,37 @@ def only_site(client: proxy.Proxy) -> str:
 
 
 class Lister(Command, command.Lister):
-    """A command that prints a table."""
+    """A command that prints a table.
+
+    ``wide`` has the headings of columns that a table leaves out unless it is
+    long, so that it fits into 100 columns of a terminal. Formats for programs
+    have all columns.
+    """
+
+    wide: typing.ClassVar[frozenset[str]] = frozenset()
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        if self.wide:
+            parser.add_argument(
+                '--long', action='store_true',
+                help=f'Show {", ".join(sorted(self.wide))} in the table, too')
+        return parser
+
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: collections.abc.Sequence[str],
+                       data: collections.abc.Iterable[
+                           collections.abc.Sequence]) -> int:
+        """Print the table, without columns that make it too wide."""
+        is_narrow = (self.wide and parsed_args.formatter == 'table'
+                     and not parsed_args.long and not parsed_args.columns)
+        if is_narrow:
+            kept = [index for index, name in enumerate(column_names)
+                    if name not in self.wide]
+            column_names = [column_names[index] for index in kept]
+            data = [[row[index] for index in kept] for row in data]
+        return super().produce_output(parsed_args, column_names, data)
 
 
 class ShowOne(Command, command.ShowOne):
@@ -227,13 +269,21 @@ def seconds(text: str) -> float:
 
     :raises ArgumentTypeError: the text is not such a number
     """
+    return above_zero(text, 'a number of seconds')
+
+
+def above_zero(text: str, what: str = 'a number') -> float:
+    """Parse a finite number above 0.
+
+    :param what: for the message
+    :raises ArgumentTypeError: the text is not such a number
+    """
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(
-            f'"{text}" is not a number of seconds above 0')
+        raise argparse.ArgumentTypeError(f'"{text}" is not {what} above 0')
     return value
 
 

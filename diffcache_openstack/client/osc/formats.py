@@ -12,6 +12,8 @@
 """Output formats of values: readable in tables, exact for programs."""
 
 import collections.abc
+import re
+import textwrap
 import typing
 
 from cliff import columns
@@ -51,12 +53,45 @@ class Hash(columns.FormattableColumn):
         return (self._value or '')[:12]
 
 
+class Time(columns.FormattableColumn):
+    """A time; in tables to the second."""
+
+    def human_readable(self) -> str:
+        """Return date and time in UTC."""
+        return re.sub(r'\.\d+(?=Z$)', '', self._value or '')
+
+    def machine_readable(self) -> str:
+        """Return the time, or an empty string if there is none."""
+        return self._value or ''
+
+
+# Columns of a terminal that a column of words in a table takes at most.
+_WORDS = 30
+
+
 class Names(columns.FormattableColumn):
-    """A list of names; in tables separated by commas."""
+    """A list of names; in tables separated by commas, in short lines."""
 
     def human_readable(self) -> str:
         """Return all names."""
-        return ', '.join(self._value or ())
+        return _in_lines(', '.join(self._value or ()))
+
+
+class Text(columns.FormattableColumn):
+    """Sentences; in tables in short lines."""
+
+    def human_readable(self) -> str:
+        """Return the sentences."""
+        return _in_lines(self._value or '')
+
+    def machine_readable(self) -> str:
+        """Return the sentences, or an empty string if there are none."""
+        return self._value or ''
+
+
+def _in_lines(text):
+    return textwrap.fill(text, _WORDS, break_on_hyphens=False,
+                         break_long_words=False)
 
 
 class Fill(columns.FormattableColumn):
@@ -70,6 +105,18 @@ class Fill(columns.FormattableColumn):
         return (f'{plan["held_objects"]} of {plan["objects"]} objects,'
                 f' {units.format_size(plan["held_bytes"])} of'
                 f' {units.format_size(plan["bytes"])}')
+
+
+class FillShare(columns.FormattableColumn):
+    """Held part of a plan; in tables as a percentage of its bytes."""
+
+    def human_readable(self) -> str:
+        """Return the held share and the total."""
+        plan = self._value or {}
+        if not plan.get('objects'):
+            return 'no plan'
+        share = plan['held_bytes'] / plan['bytes'] if plan['bytes'] else 1.0
+        return f'{share:.0%} of {units.format_size(plan["bytes"])}'
 
 
 class Progress(columns.FormattableColumn):

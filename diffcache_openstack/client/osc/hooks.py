@@ -22,6 +22,7 @@ from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import precache
 from diffcache_openstack.client.osc import versions
 from diffcache_openstack.common.commands import command_groups
+from diffcache_openstack.common import units
 
 # Read by the repository when an image is added to the catalogue.
 BASE_PROPERTY = 'diffcache_base_template'
@@ -32,6 +33,11 @@ PREFER_HINT = 'diffcache:prefer_cached'
 BOOT_MODE = 'diffcache:boot_mode'
 BOOT_MODE_PROPERTY = 'diffcache_boot_mode'
 BOOT_MODES = ('full', 'lazy')
+# Of servers' metadata: the label of the profile that they boot with.
+PROFILE = 'diffcache:profile'
+# Of servers' metadata: when their image is to be whole, for a lazy boot.
+HYDRATE_BY = 'diffcache:hydrate_by'
+HYDRATE_RATE = 'diffcache:hydrate_rate'
 # As long as Nova keeps a base image that no server uses, by default.
 _LIFETIME = '1d'
 
@@ -140,6 +146,20 @@ class ImageCreate(BootMode):
         return parsed_args
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f'{text} is less than 1')
+    return number
+
+
+def _rate(text: str) -> int:
+    try:
+        return _positive(str(units.parse_size(text)))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _add_from_version(parser):
     parser.add_argument(
         '--from-version', metavar='<version>',
@@ -195,9 +215,10 @@ class ServerRebuild(Hook):
 
 
 class ServerCreate(BootMode):
-    """``openstack server create``, with three options.
+    """``openstack server create``, with six options.
 
-    ``--prefer-cached``, ``--from-version VERSION`` and ``--boot-mode MODE``.
+    ``--prefer-cached``, ``--from-version VERSION``, ``--boot-mode MODE``,
+    ``--profile LABEL``, ``--hydrate-by SECONDS`` and ``--hydrate-rate SIZE``.
     """
 
     def get_parser(self, parser: argparse.ArgumentParser
@@ -207,6 +228,18 @@ class ServerCreate(BootMode):
         parser.add_argument(
             '--prefer-cached', action='store_true',
             help='Prefer hosts that hold the image or can build it fastest')
+        parser.add_argument(
+            '--profile', metavar='<label>',
+            help='Boot lazily with the profile of this label, and teach it'
+                 ' what the server reads (default: the name of the flavor)')
+        parser.add_argument(
+            '--hydrate-by', metavar='<seconds>', type=_positive,
+            help='With a lazy boot, have the whole image within so many'
+                 ' seconds from the boot')
+        parser.add_argument(
+            '--hydrate-rate', metavar='<size>', type=_rate,
+            help='With a lazy boot, fetch at most so much per second besides'
+                 ' what guests read, such as 2MB')
         _add_from_version(parser)
         return parser
 
@@ -214,6 +247,13 @@ class ServerCreate(BootMode):
         """Add hint and metadata; export the version as an image."""
         super().before(parsed_args)
         _version_as_image(self, parsed_args)
+        given = {PROFILE: parsed_args.profile,
+                 HYDRATE_BY: parsed_args.hydrate_by,
+                 HYDRATE_RATE: parsed_args.hydrate_rate}
+        for key, value in given.items():
+            if value:
+                parsed_args.properties = {**(parsed_args.properties or {}),
+                                          key: str(value)}
         if parsed_args.prefer_cached:
             parsed_args.hints = {**(parsed_args.hints or {}),
                                  PREFER_HINT: ['true']}

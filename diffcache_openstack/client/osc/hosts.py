@@ -23,25 +23,30 @@ _LISTED: list[formats.Column] = [
     ('Name', 'name', None), ('Site', 'site', None), ('Role', 'role', None),
     ('Alive', 'is_alive', None), ('Objects', 'held.objects', None),
     ('Held', 'held.bytes', formats.Size),
-    ('Capacity', 'capacity', formats.Size), ('Plan', 'plan', formats.Fill)]
+    ('Capacity', 'capacity', formats.Size),
+    ('Plan', 'plan', formats.FillShare)]
 _SHOWN: list[formats.Column] = [
-    *_LISTED, ('Plan Generation', 'plan_generation', None),
-    ('Seen At', 'seen_at', None), ('Links', 'link_speeds', formats.Links),
+    *_LISTED[:-1], ('Plan', 'plan', formats.Fill),
+    ('Plan Generation', 'plan_generation', None),
+    ('Seen At', 'seen_at', formats.Time),
+    ('Links', 'link_speeds', formats.Links),
     ('Measured', 'measured', formats.Links),
     ('Fills', 'fill', formats.FillLimits),
     ('Repositories', 'repositories', formats.Standings),
     ('Clients', 'clients', formats.Standings)]
 _OBJECTS: list[formats.Column] = [
-    ('ID', 'id', None), ('Kind', 'kind', None),
+    ('ID', 'id', formats.Hash), ('Kind', 'kind', None),
     ('Size', 'bytes', formats.Size), ('Images', 'templates', formats.Names)]
 _PENDING: list[formats.Column] = [
     ('Image', 'image_id', None), ('State', 'state', None),
-    ('Attempts', 'attempts', None), ('Retry At', 'retry_at', None),
-    ('Reason', 'error', None)]
+    ('Attempts', 'attempts', None), ('Retry At', 'retry_at', formats.Time),
+    ('Reason', 'error', formats.Text)]
 
 
 class ListHosts(commands.Lister):
     """List hosts with a cache and how full they are"""
+
+    wide = frozenset({'Objects'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
@@ -121,6 +126,8 @@ class ListPendingImages(commands.HostCommand, commands.Lister):
     Images in state waiting_for_space are tried again when the time in Retry At
     has come: free space in the state directory of the repository's agent.
     """
+
+    wide = frozenset({'Attempts', 'Retry At'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""

@@ -19,7 +19,7 @@ from diffcache_openstack.client.osc import formats
 _WAYS: list[formats.Column] = [
     ('Way', 'way', None), ('Seconds', 'seconds', formats.Rounded),
     ('WAN', 'wan_bytes', formats.Size), ('LAN', 'lan_bytes', formats.Size),
-    ('Detail', 'detail', None)]
+    ('Detail', 'detail', formats.Text)]
 
 
 class Lookup(commands.ImageCommand, commands.HostCommand, commands.Lister):

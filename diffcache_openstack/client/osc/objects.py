@@ -26,7 +26,7 @@ _SHOWN: list[formats.Column] = [
     ('Members', 'members', None),
     ('Content', 'content_id', None), ('File', 'file_size', formats.Size),
     ('Owner', 'owner', None), ('Visibility', 'visibility', None),
-    ('Created At', 'created_at', None)]
+    ('Created At', 'created_at', formats.Time)]
 _PATCHES: list[formats.Column] = [
     ('ID', 'id', formats.Hash), ('Base', 'base', formats.Hash),
     ('Target', 'target', formats.Hash), ('Size', 'size', formats.Size),
@@ -36,9 +36,8 @@ _PATCHES: list[formats.Column] = [
 _PAIRS: list[formats.Column] = [
     ('Base', 'base', formats.Hash), ('Target', 'target', formats.Hash),
     ('State', 'state', None), ('Size', 'size', formats.Size),
-    ('Repository', 'host', None), ('Reason', 'reason', None)]
-_PAIRS_LONG: list[formats.Column] = [
-    *_PAIRS, ('Attempts', 'attempts', None), ('Retry At', 'retry_at', None),
+    ('Repository', 'host', None), ('Reason', 'reason', formats.Text),
+    ('Attempts', 'attempts', None), ('Retry At', 'retry_at', formats.Time),
     ('Terms', 'terms', None)]
 _LOCATIONS: list[formats.Column] = [
     ('Host', 'host', None), ('Site', 'site', None),
@@ -48,6 +47,8 @@ _LOCATIONS: list[formats.Column] = [
 
 class ListObjects(commands.Lister):
     """List the templates of the catalogue"""
+
+    wide = frozenset({'Data', 'Family', 'Format'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
@@ -111,6 +112,8 @@ class ListPairs(commands.Lister):
     estimated size of the patch, and made once a repository has the patch.
     """
 
+    wide = frozenset({'Attempts', 'Repository', 'Retry At', 'Terms'})
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
@@ -119,15 +122,11 @@ class ListPairs(commands.Lister):
         parser.add_argument('--state',
                             choices=('found', 'wanted', 'declined', 'made'),
                             help='List only pairs in this state')
-        parser.add_argument('--long', action='store_true',
-                            help='List attempts and terms, too')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Call the service."""
         self.name_images(parsed_args, 'base', 'target')
-        return formats.table(
-            _PAIRS_LONG if parsed_args.long else _PAIRS,
-            self.client.patch_pairs(**commands.query(
-                parsed_args, 'base', 'target', 'state')))
+        return formats.table(_PAIRS, self.client.patch_pairs(
+            **commands.query(parsed_args, 'base', 'target', 'state')))

@@ -27,7 +27,7 @@ _LISTED: list[formats.Column] = [
     ('ID', 'id', None), ('Site', 'site', None), ('State', 'state', None),
     ('Generation', 'generation', None), ('Solver', 'solver', None),
     ('Cost (s/day)', 'cost_s', formats.Rounded),
-    ('Gap', 'gap', formats.Share), ('Created At', 'created_at', None)]
+    ('Gap', 'gap', formats.Share), ('Created At', 'created_at', formats.Time)]
 _SHOWN: list[formats.Column] = [
     ('ID', 'id', None), ('Site', 'site', None), ('State', 'state', None),
     ('Generation', 'generation', None),
@@ -44,7 +44,7 @@ _SHOWN: list[formats.Column] = [
     ('Fill Seconds', 'fill_seconds', formats.Rounded),
     ('Saves (s/day)', 'saved_seconds', formats.Rounded),
     ('Saves Over WAN (per day)', 'saved_wan_bytes', formats.Size),
-    ('Created At', 'created_at', None), ('Error', 'error', None)]
+    ('Created At', 'created_at', formats.Time), ('Error', 'error', None)]
 _ITEMS: list[formats.Column] = [
     ('Host', 'host', None), ('Priority', 'priority', None),
     ('Kind', 'kind', None), ('ID', 'id', formats.Hash),
@@ -55,7 +55,7 @@ _REASONS: list[formats.Column] = [
     ('Host', 'host', None), ('Kind', 'kind', None),
     ('ID', 'id', formats.Hash), ('Size', 'bytes', formats.Size),
     ('Saves (s/day)', 'saves_s', formats.Rounded),
-    ('Eviction', 'eviction', None), ('Why', 'why', None)]
+    ('Eviction', 'eviction', None), ('Why', 'why', formats.Text)]
 _OUTCOME: list[formats.Column] = [
     ('Mean Before S', 'before.mean_s', formats.Rounded),
     ('Mean After S', 'after.mean_s', formats.Rounded),
@@ -117,6 +117,8 @@ class PlanCommand(commands.Command):
 class ListPlans(commands.Lister):
     """List plans, latest first"""
 
+    wide = frozenset({'Generation', 'Solver', 'Cost (s/day)'})
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
@@ -164,6 +166,8 @@ class ShowPlan(PlanCommand, commands.ShowOne):
 
 class ListItems(PlanCommand, commands.Lister):
     """List the objects that a plan places on hosts"""
+
+    wide = frozenset({'Priority', 'ID'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
@@ -243,6 +247,8 @@ class CancelPlan(ProposalCommand):
 
 class ExplainPlan(PlanCommand, commands.Lister):
     """Explain why a plan places each object where it does"""
+
+    wide = frozenset({'Eviction', 'Size'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""

@@ -27,7 +27,7 @@ _LISTED: list[formats.Column] = [
     ('ID', 'id', None), ('Name', 'name', None), ('State', 'state', None),
     ('Ready', 'progress', formats.Progress),
     ('Done', 'progress', formats.BytesDone), ('Priority', 'priority', None),
-    ('Pinned', 'is_pinned', None), ('Expires At', 'expires_at', None)]
+    ('Pinned', 'is_pinned', None), ('Expires At', 'expires_at', formats.Time)]
 _SHOWN: list[formats.Column] = [
     *_LISTED, ('Images', 'images', formats.Names),
     ('Families', 'families', formats.Names),
@@ -36,13 +36,13 @@ _SHOWN: list[formats.Column] = [
     ('Availability Zones', 'availability_zones', formats.Names),
     ('Rate', 'rate', formats.Size), ('Window', 'window', None),
     ('Message', 'message', None), ('Generation', 'generation', None),
-    ('Created At', 'created_at', None)]
+    ('Created At', 'created_at', formats.Time)]
 _TARGETS: list[formats.Column] = [
     ('Host', 'host', None), ('Image', 'template_id', None),
     ('State', 'state', None), ('Way', 'way', None),
     ('Size', 'bytes_total', formats.Size),
     ('Done', 'bytes_done', formats.Size), ('Tries', 'attempts', None),
-    ('Next Try', 'retry_at', None), ('Message', 'message', None)]
+    ('Next Try', 'retry_at', formats.Time), ('Message', 'message', None)]
 _TARGET_FIELDS = ('host', 'template_id', 'state', 'way', 'bytes_done',
                   'bytes_total', 'attempts', 'retry_at', 'message')
 _PLACES = ('hosts', 'aggregates', 'availability_zones')
@@ -153,6 +153,8 @@ class CreateJob(ShowOneJob):
 class ListJobs(commands.Lister):
     """List precache jobs"""
 
+    wide = frozenset({'Done', 'Priority', 'Pinned', 'Expires At'})
+
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
@@ -237,6 +239,8 @@ class RetryJob(JobCommand, ShowOneJob):
 
 class ListTargets(JobCommand, commands.Lister):
     """List the progress of a precache job by host and image"""
+
+    wide = frozenset({'Way', 'Tries', 'Next Try', 'Message'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""

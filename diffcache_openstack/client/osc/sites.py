@@ -21,9 +21,9 @@ _SITES: list[formats.Column] = [
     ('Alive', 'hosts.alive', None),
     ('Capacity', 'hosts.capacity', formats.Size),
     ('Plan Generation', 'plan_generation', None),
-    ('Planned At', 'planned_at', None)]
+    ('Planned At', 'planned_at', formats.Time)]
 _REPORT: list[formats.Column] = [
-    ('Site', 'site.name', None), ('Since', 'since', None),
+    ('Site', 'site.name', None), ('Since', 'since', formats.Time),
     ('Hosts', 'site.hosts', formats.HostCounts),
     ('Plan', 'plan', formats.Fill),
     ('Cost S Per Day', 'plan.cost_s', formats.Rounded),
@@ -34,7 +34,7 @@ _FORECAST: list[formats.Column] = [
     ('Host', 'host', None), ('Images', 'templates', formats.Names),
     ('Requests Per Day', 'requests_per_day', formats.Rounded)]
 _REQUESTS: list[formats.Column] = [
-    ('Started At', 'started_at', None), ('Host', 'host', None),
+    ('Started At', 'started_at', formats.Time), ('Host', 'host', None),
     ('Image', 'template_id', None), ('Way', 'way', None),
     ('Seconds', 'seconds', formats.Rounded),
     ('WAN', 'wan_bytes', formats.Size), ('LAN', 'lan_bytes', formats.Size),
@@ -90,6 +90,8 @@ class ShowForecast(commands.SiteCommand, commands.Lister):
 
 class ListRequests(commands.Lister):
     """List past image requests, latest first"""
+
+    wide = frozenset({'Started At', 'LAN', 'Error'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""

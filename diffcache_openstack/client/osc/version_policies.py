@@ -29,7 +29,8 @@ _LISTED: list[formats.Column] = [
     ('On Delete', 'is_on_delete', None), ('Required', 'is_required', None)]
 _SHOWN: list[formats.Column] = [
     *_LISTED, ('Alpha', 'alpha', None), ('Project', 'project_id', None),
-    ('Created At', 'created_at', None), ('Updated At', 'updated_at', None)]
+    ('Created At', 'created_at', formats.Time),
+    ('Updated At', 'updated_at', formats.Time)]
 _PERIODS = ('last', 'hourly', 'daily', 'weekly', 'monthly')
 
 
@@ -116,6 +117,8 @@ class SetPolicy(commands.ShowOne):
 
 class ListPolicies(commands.Lister):
     """List version policies"""
+
+    wide = frozenset({'ID', 'On Shutdown', 'On Delete', 'Required'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""

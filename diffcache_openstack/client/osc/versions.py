@@ -31,7 +31,7 @@ _LISTED: list[formats.Column] = [
     ('Changed', 'bytes_changed', formats.Size),
     ('Stored', 'bytes_stored', formats.Size),
     ('Pause ms', 'pause_ms', formats.Rounded),
-    ('Created At', 'created_at', None)]
+    ('Created At', 'created_at', formats.Time)]
 _SHOWN: list[formats.Column] = [
     ('ID', 'id', None), ('Name', 'name', None),
     ('Description', 'description', None), ('Server', 'server_id', None),
@@ -47,14 +47,15 @@ _SHOWN: list[formats.Column] = [
     ('Pause ms', 'pause_ms', formats.Rounded),
     ('Quiesced', 'is_quiesced', None), ('Disks', 'disks', formats.Disks),
     ('Task', 'task', formats.Task), ('Error', 'error', None),
-    ('Created At', 'created_at', None), ('Updated At', 'updated_at', None)]
+    ('Created At', 'created_at', formats.Time),
+    ('Updated At', 'updated_at', formats.Time)]
 _TASK: list[formats.Column] = [
     ('ID', 'id', None), ('Kind', 'kind', None), ('State', 'state', None),
     ('Version', 'version_id', None), ('Server', 'server_id', None),
     ('Host', 'host', None), ('Done', 'done', formats.Size),
     ('Total', 'total', formats.Size), ('Result', 'result', formats.Result),
-    ('Error', 'error', None), ('Created At', 'created_at', None),
-    ('Updated At', 'updated_at', None)]
+    ('Error', 'error', None), ('Created At', 'created_at', formats.Time),
+    ('Updated At', 'updated_at', formats.Time)]
 _TASKS = [column for column in _TASK if column[0] not in
           ('Result', 'Updated At')]
 
@@ -167,6 +168,9 @@ class CreateVersion(commands.ShowOne):
 
 class ListVersions(commands.Lister):
     """List versions, latest first"""
+
+    wide = frozenset({
+        'Server', 'Trigger', 'Size', 'Changed', 'Stored', 'Pause ms'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
@@ -370,6 +374,8 @@ class DiffVersions(commands.ShowOne):
 
 class ListTasks(commands.Lister):
     """List tasks on versions, latest first"""
+
+    wide = frozenset({'Version', 'Server', 'Host', 'Error', 'Created At'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""

@@ -18,7 +18,10 @@ from diffcache_openstack.cmd.manage import host_checks
 
 
 class Doctor(base.Lister):
-    """Check a service's host: configuration, keys, disk, programs, links.
+    """Check the host of a service, and say what to do about each problem.
+
+    Configuration, clock, keys, certificates, disk, versions of QEMU, Nova and
+    Glance, conductor and links.
 
     Run it as the service's user, with the service's configuration. Nothing is
     changed. The exit code is 1 if a check failed; warnings name what works,

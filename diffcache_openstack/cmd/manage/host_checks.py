@@ -20,7 +20,6 @@ import datetime
 import os
 import pathlib
 import shutil
-import subprocess
 import tempfile
 import typing
 import urllib.parse
@@ -29,6 +28,7 @@ from cryptography import x509
 from oslo_config import cfg
 
 from diffcache_openstack.agent.data_plane import identity
+from diffcache_openstack.cmd.manage import host_systems
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
@@ -46,6 +46,10 @@ OK, WARNING, FAILED = 'ok', 'warning', 'failed'
 # Certificates that expire sooner are named.
 _EXPIRES_SOON = datetime.timedelta(days=30)
 _SECONDS = 5.0
+# With these the functional tests run.
+_OLDEST_QEMU = (7, 2)
+_OLDEST_NOVA = (34,)
+_OLDEST_GLANCE = (33,)
 
 Result = tuple[str, str]
 Results = collections.abc.Iterator[Result]
@@ -212,20 +216,58 @@ def _conductor(conf, role, host) -> Results:
 def _database(conf) -> Results:
     with engine.errors_explained(conf):
         revision = migration.current(conf)
-    if revision != migration.head():
+    if not migration.accepts(revision):
         yield FAILED, (f'at revision {revision or "none"}, not'
                        f' {migration.head()}; run "diffcache-manage db sync"')
     else:
         yield OK, f'at revision {revision}'
 
 
+def _clock(conf) -> Results:
+    if host_systems.clock_is_synchronised():
+        yield OK, 'the kernel counts it as synchronised'
+        return
+    lifetime = conf.messaging.signature_lifetime
+    yield WARNING, (
+        'nothing synchronises it, and messages whose time is more than'
+        f' [messaging] signature_lifetime = {lifetime} s off are refused; run'
+        ' chrony or systemd-timesyncd')
+
+
 def _programs(conf) -> Results:
-    path = shutil.which('qemu-img')
-    if path is None:
+    version = host_systems.version_of('qemu-img')
+    if version is None:
         yield FAILED, 'qemu-img is missing; install the package qemu-utils'
         return
-    done = subprocess.run([path, '--version'], capture_output=True, text=True)
-    yield OK, done.stdout.partition('\n')[0]
+    yield _compared('QEMU', version, _OLDEST_QEMU)
+
+
+def _nova(conf) -> Results:
+    version = host_systems.version_of('nova-compute')
+    if version is None:
+        yield WARNING, ('nova-compute is not on the path, so that its version'
+                        ' is not checked; add its directory to PATH')
+        return
+    yield _compared('Nova', version, _OLDEST_NOVA)
+
+
+def _glance(conf) -> Results:
+    # Glance is a WSGI application without a program of its own.
+    version = host_systems.version_of('glance-manage')
+    if version is None:
+        yield OK, 'glance-manage is not on the path of this host'
+        return
+    yield _compared('Glance', version, _OLDEST_GLANCE)
+
+
+def _compared(name: str, version: tuple[int, ...], oldest: tuple[int, ...]
+              ) -> Result:
+    found = f'{name} {".".join(map(str, version))}'
+    if version < oldest:
+        return WARNING, (f'{found} is older than'
+                         f' {".".join(map(str, oldest))}, the oldest that is'
+                         f' tested; upgrade it')
+    return OK, found
 
 
 def _running(conf) -> Results:
@@ -255,17 +297,22 @@ def _repository(found: dict[str, typing.Any]) -> Result:
 
 
 _OF_AGENTS = {
-    'configuration': _configuration, 'state directory': _state,
+    'configuration': _configuration, 'clock': _clock,
+    'state directory': _state,
     'shared extents': _extents, 'output directories': _outputs,
     'transfers': _transfers, 'messages': _messages,
-    'conductor': _agent_conductor, 'programs': _programs, 'agent': _running}
+    'conductor': _agent_conductor, 'programs': _programs,
+    'Nova': _nova, 'Glance': _glance, 'agent': _running}
+# What only hosts have that run servers.
+_OF_COMPUTE = 'output directories', 'Nova'
 
 #: By role, the checks of a host, by name.
 CHECKS: dict[str, dict[str, collections.abc.Callable[..., Results]]] = {
     host_keys.COMPUTE: _OF_AGENTS,
     host_keys.REPOSITORY: {
         name: check for name, check in _OF_AGENTS.items()
-        if name != 'output directories'},
+        if name not in _OF_COMPUTE},
     host_keys.CONTROLLER: {
-        'configuration': _configuration, 'messages': _messages,
+        'configuration': _configuration, 'clock': _clock,
+        'messages': _messages,
         'database': _database, 'conductor': _controller_conductor}}

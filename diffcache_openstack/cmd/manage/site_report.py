@@ -31,7 +31,6 @@ from diffcache_openstack.rpc import conductor_control_api
 
 _DAYS = 30
 _GB = 1000 ** 3
-_BITS_PER_MEGABYTE = 8
 _HOUR = 3600
 # Lines of a list in a table; JSON has all.
 _SHOWN = 10
@@ -135,7 +134,8 @@ def summary(facts: dict[str, typing.Any], days: int, price: float | None
              ('requests', 'without_wan', 'seconds', 'wan_bytes',
               'whole_bytes')}
     saved_bytes = total['whole_bytes'] - total['wan_bytes']
-    whole_s = _seconds(total['whole_bytes'], facts['mbps'])
+    whole_s = facts['mbps'] and units.transfer_seconds(
+        total['whole_bytes'], facts['mbps'])
     report = {
         'site': facts['site'], 'days': days,
         'requests': {'count': total['requests'],
@@ -163,10 +163,6 @@ def _facts(session, site, since):
             'mbps': savings_views.repository_mbps(session, site),
             'unused_images': savings_views.unused_images(session, site,
                                                          since)}
-
-
-def _seconds(count, mbps):
-    return _BITS_PER_MEGABYTE * count / units.MB / mbps if mbps else None
 
 
 def _is_without_benefit(host):

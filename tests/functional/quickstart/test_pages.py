@@ -66,7 +66,7 @@ class TestTutorial(PageTest):
 
     def setUp(self):
         super().setUp()
-        missing = [name for name in ('mke2fs', 'qemu-img', 'qemu-io', 'nbdkit')
+        missing = [name for name in ('mke2fs', 'qemu-img', 'qemu-io')
                    if not shutil.which(name)]
         if missing:
             self.skipTest(f'{", ".join(missing)} not installed')

@@ -87,6 +87,7 @@ class TestDatabase(StartOrderTest):
         api = self.site.run_script('diffcache-api', 'api', database=DATABASE,
                                    api={'bind_port': server.free_port()})
         api.wait_for('Waiting for the database, next attempt in 1 s')
+        self.assertNotIn('API is ready', api.printed())
         self.database.start()
         api.wait_for('API is ready')
 
@@ -190,6 +191,7 @@ class TestGlance(StartOrderTest):
 
     def test_keystone_is_late(self):
         self.hub.wait_for('Waiting for the image service')
+        self.assertNotIn('Added image', self.hub.printed())
         self.cloud.start(cloud.KEYSTONE, cloud.GLANCE)
         self.hub.wait_for(f'Added image {IMAGE} ({IMAGE}), 1048576 bytes')
 

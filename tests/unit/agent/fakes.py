@@ -35,6 +35,7 @@ from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import site_map
 from diffcache_openstack.sites import view
 
 
@@ -348,12 +349,27 @@ class SiteMap:
     """The site map of a :class:`Host`, as its test sets it.
 
     :ivar next: the map that a refresh brings
+    :ivar trusts: whether a repository vouches for images
     """
 
     def __init__(self, host):
         self._host = host
         self.reachable = False
         self.next = None
+        self.trusts = True
+        self.early = set()
+
+    def add_early(self, template):
+        if self.trusts:
+            ref = site_map.to_template(template)
+            self.early.add(ref.content_id)
+            self._host.view = dataclasses.replace(
+                self._host.view,
+                templates=(*self._host.view.templates, ref))
+        return self.trusts
+
+    def is_early(self, content_id):
+        return content_id in self.early
 
     def refresh(self):
         if self.next is not None:
@@ -371,15 +387,24 @@ class Agents:
 
     :ivar answers: returned in turn, or raised, or called for one of these;
         then there is no patch
+    :ivar images: likewise, to those that wait for an image
     """
 
     def __init__(self):
         self.answers = []
+        self.images = []
         self.calls = []
 
     def create_patch(self, ctxt, host, wanted):
         self.calls.append((host, wanted))
-        answer = self.answers.pop(0) if self.answers else None
+        return self._answer(self.answers)
+
+    def await_image(self, ctxt, host, image_id, size, mbps):
+        self.calls.append((host, image_id, size, mbps))
+        return self._answer(self.images)
+
+    def _answer(self, answers):
+        answer = answers.pop(0) if answers else None
         if callable(answer):
             answer = answer()
         if isinstance(answer, Exception):

@@ -13,6 +13,7 @@ import datetime
 import threading
 import uuid
 
+from diffcache_openstack.agent.lazy import reports as hydration_reports
 from diffcache_openstack.agent import link
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
@@ -28,6 +29,7 @@ from diffcache_openstack.sites import view
 from tests import base
 from tests import host_key_files
 from tests.unit.agent.state import test_site_map
+from tests.unit import arriving
 from tests.unit import volume_reports
 
 CONTENT = test_site_map.CONTENT
@@ -110,6 +112,9 @@ class Conductor:
     def report_volume_caches(self, ctxt, host, cache, volumes):
         self._note('report_volume_caches', cache, volumes)
 
+    def report_hydrations(self, ctxt, host, found):
+        self._note('report_hydrations', [each.server_id for each in found])
+
     def named(self, name):
         return [call for call in self.calls if call[0] == name]
 
@@ -191,6 +196,28 @@ class LinkTest(base.TestCase):
         self.assertEqual([[1000]], reported())
         volumes.change('a', 0, {'max': 9})
         self.assertEqual([[1000], [9]], reported())
+
+    def test_hydrations_are_reported_and_again_after_a_failure(self):
+        host = arriving.Host(self.directory, arriving.status())
+        reporter = link.ConductorLink(
+            link.Clients(self.conductor, self.conductor, self.context),
+            self.host, self.status, self.spool, 3600,
+            hydrations=hydration_reports.HydrationReports(
+                'h1', host.hydrations, self.conductor))
+
+        def reported():
+            reporter.report()
+            return [call[1] for call
+                    in self.conductor.named('report_hydrations')]
+
+        self.assertEqual([[]], reported())
+        self.assertEqual([[]], reported())
+        host.boot('s1')
+        self.assertEqual([[], ['s1']], reported())
+        host.servers.remove('s1')
+        reported()
+        reporter._note_failure(exceptions.ServiceUnavailable('down'), 1)
+        self.assertEqual([[], ['s1'], [], []], reported())
 
     def test_revoked_keys_are_fetched_with_heartbeats(self):
         keys = host_key_files.Keys(self.directory / 'keys')

@@ -34,6 +34,7 @@ from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import conductor_control_api
+from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.rpc import conductor_volumes_api
 from testing import tokens
@@ -103,7 +104,8 @@ class ApiTest(test_agents.ConductorTest):
             site_maps.Views(site_maps.Maps(self.conf, self.database)),
             conductor_versions_api.VersionsAPI(self.bus, self.conf), self.nova,
             quotas.Quotas(self.conf, self.database),
-            conductor_volumes_api.VolumesAPI(self.bus, self.conf))
+            conductor_volumes_api.VolumesAPI(self.bus, self.conf),
+            conductor_lazy_api.LazyAPI(self.bus, self.conf))
         app.set_defaults()
         for group, options in middleware_opts.list_auth_token_opts():
             self.conf.register_opts(options, group=group)

@@ -23,6 +23,7 @@ from diffcache_openstack.api import routing
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import precache as conductor_precache
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import hydrations
 from diffcache_openstack.db import precache
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack.db.versions import versions as db
@@ -31,8 +32,10 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import precache as precache_states
 from diffcache_openstack.objects import versions
+from diffcache_openstack.prefetch import profiles
 from tests import base as tests_base
 from tests.unit.api import base
+from tests.unit import arriving
 from tests.unit.conductor import fakes
 from tests.unit.db import database
 from tests.unit import volume_reports
@@ -44,7 +47,8 @@ SECRETS = (HOST, PATH, 'secret-aggregate')
 PROJECT_USERS = ('member', 'reader')
 OPERATORS = ('admin', 'service', 'auditor')
 LISTED = {'templates', 'versions', 'version_tasks', 'version_policies',
-          'precache_jobs', 'targets', 'volume_caches'}
+          'precache_jobs', 'targets', 'volume_caches', 'profiles',
+          'hydrations'}
 
 
 def resource_schema(route):
@@ -164,9 +168,20 @@ class FilledTest(base.ApiTest):
             volume_reports.volume()], {volume_reports.VOLUME:
                                        volume_caches.Owner(
                                            'stopped', base.PROJECT)})
+        self.write(hydrations.put, HOST, [arriving.hydration('stopped')],
+                   {'stopped': base.PROJECT})
         self.write(catalogue.put_template, database.template(
             4, owner=base.OTHER_PROJECT, visibility='private', family='t1'),
             when)
+        self.write(catalogue.put_template, database.template(
+            5, owner=base.PROJECT, visibility='private', size=10 ** 8), when)
+        _status, body, _headers = self.call(
+            'POST', '/v1/profiles', self.new_profile(), user='member')
+        self.profile = body['profile']['id']
+
+    def new_profile(self):
+        return {'profile': {'image_id': 't5', 'chunk': profiles.CHUNK,
+                            'rows': [[0, 1, 5.0]]}}
 
     def fill_task(self, session, when):
         version_tasks.create(session, objects.VersionTask(
@@ -207,6 +222,17 @@ class FilledTest(base.ApiTest):
                 (volume, {'volume_cache': {'generation': 2}}),
             ('POST', '/v1/volume-caches/{volume_id}/actions'):
                 (f'{volume}/actions', {'action': 'flush'}),
+            ('GET', '/v1/hydrations'): ('/v1/hydrations', None),
+            ('GET', '/v1/hydrations/{server_id}'):
+                ('/v1/hydrations/stopped', None),
+            ('PATCH', '/v1/hydrations/{server_id}'):
+                ('/v1/hydrations/stopped', {'hydration': {'generation': 0}}),
+            ('GET', '/v1/profiles'): ('/v1/profiles', None),
+            ('GET', '/v1/profiles/{profile_id}'):
+                (f'/v1/profiles/{self.profile}', None),
+            ('POST', '/v1/profiles'): ('/v1/profiles', self.new_profile()),
+            ('DELETE', '/v1/profiles/{profile_id}'):
+                (f'/v1/profiles/{self.profile}', None),
             ('GET', '/v1/templates'): ('/v1/templates?name=Image 1', None),
             ('GET', '/v1/templates/{template_id}'):
                 ('/v1/templates/t1', None),

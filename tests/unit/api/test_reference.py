@@ -21,10 +21,12 @@ import pathlib
 from diffcache_openstack.api import handlers
 from diffcache_openstack.api import microversions
 from diffcache_openstack import objects
+from diffcache_openstack.prefetch import profiles
 from tests import base as tests_base
 from tests.unit.api import base
 from tests.unit.api import reference
 from tests.unit.api import rights_tables
+from tests.unit import arriving
 from tests.unit.conductor import fakes
 from tests.unit.db import database
 from tests.unit import volume_reports
@@ -91,6 +93,8 @@ class TestReference(base.ApiTest):
         self.sample('GET', '/v1/sites/{name}/forecast', name='edge',
                     query='?limit=1')
         self.run_volume_caches()
+        self.run_profiles()
+        self.run_hydrations()
         base.silence(self.database, 'h2')
         self.sample('DELETE', '/v1/hosts/{name}', name='h2')
 
@@ -114,6 +118,32 @@ class TestReference(base.ApiTest):
                     {'action': 'flush'}, **volume)
         self.sample('GET', '/v1/ssd-caches')
         self.sample('GET', '/v1/ssd-caches/{host}', host='h2')
+
+    def run_profiles(self):
+        self.sample('POST', '/v1/profiles', {'profile': {
+            'image_id': 't1', 'label': 'm1.small', 'chunk': profiles.CHUNK,
+            'rows': [[0, 2, 1500.0]]}})
+        [profile] = self.get('/v1/profiles')['profiles']
+        self.sample('GET', '/v1/profiles', query='?image_id=t1')
+        for method in ('GET', 'DELETE'):
+            self.sample(method, '/v1/profiles/{profile_id}',
+                        profile_id=profile['id'])
+
+    def run_hydrations(self):
+        # Another fake answers for h2.
+        self.api.register_host(self.ctxt, database.host('h3'))
+        self.nova.change('running', host='h3')
+        self.services.lazy.report_hydrations(
+            self.ctxt, 'h3', [arriving.hydration('running')])
+        server = {'server_id': 'running'}
+        path = '/v1/hydrations'
+        self.sample('GET', path, query='?image_id=t1')
+        self.sample('GET', f'{path}/{{server_id}}', **server)
+        host = arriving.Host(self.directory, arriving.status())
+        host.boot('running')
+        fakes.listen_for_hydrations(self, 'h3', host.hydrations)
+        self.sample('PATCH', f'{path}/{{server_id}}', {'hydration': {
+            'generation': 0, 'deadline': 600}}, **server)
 
     def run_discovery(self):
         self.sample('GET', '/')

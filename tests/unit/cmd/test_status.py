@@ -73,6 +73,11 @@ class UpgradeCheckTest(base.FilledTest):
         self.set_revision('9999')
         self.assert_found(FAILURE, 'Database schema', '9999', 'newer')
 
+    def test_a_database_of_a_release_that_only_adds(self):
+        self.set_revision('0999')
+        self.assert_found(WARNING, 'Database schema', '0999',
+                          migration.head(), 'Upgrade')
+
     def test_an_empty_database(self):
         self.configure(f'[database]\nconnection ='
                        f' sqlite:///{self.directory}/empty.sqlite\n')

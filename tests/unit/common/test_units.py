@@ -53,6 +53,9 @@ class TestFormatSize(base.TestCase):
 
 class TestDurations(base.TestCase):
 
+    def test_transfer(self):
+        self.assertEqual(100.0, units.transfer_seconds(100 * units.MB, 8.0))
+
     def test_units(self):
         for text, count in (('45s', 45), ('30m', 1800), ('6h', 21600),
                             ('1d', 86400), ('2w', 1209600)):

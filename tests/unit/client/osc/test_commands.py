@@ -20,7 +20,9 @@ import types
 
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
+import requests
 
+from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import hosts
 from diffcache_openstack.client.osc import lookups
 from diffcache_openstack.client.osc import objects
@@ -37,6 +39,7 @@ from diffcache_openstack.db import pending_images
 from diffcache_openstack.db import sites as db_sites
 from diffcache_openstack import objects as server_objects
 from diffcache_openstack.objects import base as objects_base
+from tests import base as test_base
 from tests.unit.api import base
 from tests.unit.client import cloud
 from tests.unit.db import database
@@ -47,6 +50,24 @@ PNG = b'\x89PNG\r\n\x1a\n'
 def forbidden(name, ignore_missing):
     """Keystone's refusal to list projects."""
     raise sdk_exceptions.ForbiddenException('identity:list_projects')
+
+
+class TestErrors(test_base.TestCase):
+
+    def words(self, **more):
+        response = requests.Response()
+        response.status_code = 409
+        with self.assertRaises(exceptions.CommandError) as found:
+            with commands.errors_in_words():
+                raise sdk_exceptions.ConflictException(response=response,
+                                                       **more)
+        return str(found.exception)
+
+    def test_words_of_other_services(self):
+        # The library says nothing but the code of Cinder's and Nova's.
+        self.assertEqual('Specs x exist.', self.words(
+            message=None, details='Specs x exist.'))
+        self.assertEqual('Wait.', self.words(message='Wait.', details='x'))
 
 
 class TestQuotas(cloud.CommandTest):

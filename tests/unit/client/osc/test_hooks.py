@@ -116,6 +116,19 @@ class TestServerCreate(HookTest):
             self.asked('--hint', 'group=g', '--prefer-cached')[
                 'scheduler_hints'])
 
+    def test_the_label_of_the_profile_is_metadata(self):
+        self.assertEqual({'diffcache:boot_mode': 'lazy',
+                          'diffcache:profile': 'web servers'},
+                         self.asked('--boot-mode', 'lazy', '--profile',
+                                    'web servers')['metadata'])
+
+    def test_when_the_image_is_to_be_whole_is_metadata(self):
+        self.assertEqual(
+            {'diffcache:hydrate_by': '600',
+             'diffcache:hydrate_rate': '2000000'},
+            self.asked('--hydrate-by', '600', '--hydrate-rate', '2MB')[
+                'metadata'])
+
     def test_the_boot_mode_is_metadata(self):
         self.assertEqual({'a': 'b', 'diffcache:boot_mode': 'lazy'},
                          self.asked('--property', 'a=b', '--boot-mode',

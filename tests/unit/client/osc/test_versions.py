@@ -239,7 +239,8 @@ class TestHooks(VersionsTest):
         """The arguments after a hook saw them."""
         hook = kind(types.SimpleNamespace(app=self.app))
         return hook.before(types.SimpleNamespace(
-            prefer_cached=False, hints=None, boot_mode=None, **arguments))
+            prefer_cached=False, hints=None, boot_mode=None, profile=None,
+            hydrate_by=None, hydrate_rate=None, **arguments))
 
     def test_server_from_a_version(self):
         version_id = self.save()

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography import x509
 
 from diffcache_openstack.cmd.manage import host_checks
+from diffcache_openstack.cmd.manage import host_systems
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.common import local_client
@@ -45,6 +46,12 @@ class DoctorTest(base.FilledTest):
                    lambda _client: self.status)
         self.patch(host_checks.conductor_api.ConductorAPI, 'get_revoked_keys',
                    lambda *_arguments: None)
+        self.synchronised = True
+        self.patch(host_systems, 'clock_is_synchronised',
+                   lambda: self.synchronised)
+        self.programs = {'qemu-img': (8, 2, 1), 'nova-compute': (34, 0, 0),
+                         'glance-manage': (33, 0, 0)}
+        self.patch(host_systems, 'version_of', self.programs.get)
         self.configure(agent={'state_dir': self.state, 'cache_capacity': 1000,
                               'output_directories': self.instances},
                        data_plane={'listen': '127.0.0.1:0'})
@@ -145,8 +152,31 @@ class TestCompute(DoctorTest):
         self.assert_found(FAILED, 'no answer in time', 'conductor')
 
     def test_a_program_that_is_missing(self):
-        self.patch(host_checks.shutil, 'which', lambda _name: None)
+        del self.programs['qemu-img']
         self.assert_found(FAILED, 'qemu-utils', 'programs')
+
+    def test_versions(self):
+        _code, found = self.ask()
+        self.assertEqual([(OK, 'QEMU 8.2.1')], found['programs'])
+        self.assertEqual([(OK, 'Nova 34.0.0')], found['Nova'])
+        self.assertEqual([(OK, 'Glance 33.0.0')], found['Glance'])
+
+    def test_versions_that_are_not_tested(self):
+        self.programs.update({'qemu-img': (6, 2), 'nova-compute': (33, 1, 0),
+                              'glance-manage': (30, 0, 0)})
+        self.assert_found(WARNING, 'QEMU 6.2 is older than 7.2', 'programs')
+        self.assert_found(WARNING, 'Nova 33.1.0 is older than 34,', 'Nova')
+        self.assert_found(WARNING, 'upgrade it', 'Glance')
+
+    def test_programs_that_are_elsewhere(self):
+        self.programs.clear()
+        self.programs['qemu-img'] = (7, 2)
+        self.assert_found(WARNING, 'to PATH', 'Nova')
+        self.assert_found(OK, 'not on the path', 'Glance')
+
+    def test_a_clock_that_nothing_synchronises(self):
+        self.synchronised = False
+        self.assert_found(WARNING, 'signature_lifetime = 120 s off', 'clock')
 
     def test_an_agent_that_does_not_run(self):
         self.patch(local_client.LocalClient, 'status', mock.Mock(
@@ -171,6 +201,7 @@ class TestRoles(DoctorTest):
         code, found = self.ask()
         self.assertEqual(0, code)
         self.assertNotIn('output directories', found)
+        self.assertNotIn('Nova', found)
 
     def test_a_controller_has_a_database(self):
         code, found = self.ask('--role', 'controller')
