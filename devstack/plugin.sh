@@ -171,13 +171,31 @@ function configure_diffcache_agent {
 # itself drops these capabilities; small processes of it keep them. It runs as
 # STACK_USER, as the repository's agent does: both write to the store of versions.
 function grant_diffcache_disk_access {
-    local file=$DIFFCACHE_AGENT_DROPINS/disks.conf option
-    sudo mkdir -p "$DIFFCACHE_AGENT_DROPINS"
+    grant_diffcache_capabilities "$DIFFCACHE_AGENT_DROPINS/disks.conf" \
+        "CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH"
+}
+
+# grant_diffcache_capabilities FILE CAPABILITIES: in what systemd adds to a unit.
+function grant_diffcache_capabilities {
+    local file=$1 capabilities=$2 option
+    sudo mkdir -p "${file%/*}"
     for option in AmbientCapabilities CapabilityBoundingSet; do
-        iniset -sudo "$file" Service "$option" \
-            "CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH"
+        iniset -sudo "$file" Service "$option" "$capabilities"
     done
     iniset -sudo "$file" Service NoNewPrivileges yes
+}
+
+# configure_diffcache_lazy: what the agent and diffcached share is in the agent's
+# file. diffcached mounts file systems, and marks processes that writing depends
+# on. A restart leaves the processes that guests read through.
+function configure_diffcache_lazy {
+    local dropin=$DIFFCACHE_LAZY_DROPINS/lazy.conf
+    iniset "$DIFFCACHE_AGENT_CONF" lazy socket \
+        "$DIFFCACHE_LAZY_STATE/diffcached.sock"
+    iniset "$DIFFCACHE_AGENT_CONF" lazy state_dir "$DIFFCACHE_LAZY_STATE"
+    iniset "$DIFFCACHE_AGENT_CONF" lazy mount "$DIFFCACHE_LAZY_STATE/mount"
+    grant_diffcache_capabilities "$dropin" "CAP_SYS_ADMIN CAP_SYS_RESOURCE"
+    iniset -sudo "$dropin" Service KillMode process
 }
 
 function configure_diffcache_host {
@@ -270,6 +288,7 @@ function configure_diffcache {
         configure_diffcache_controller
     fi
     ! is_service_enabled diffcache-agent || configure_diffcache_host
+    ! is_service_enabled diffcache-lazy || configure_diffcache_lazy
     ! is_service_enabled diffcache-repository || configure_diffcache_repository
     create_diffcache_certificates
     ! is_service_enabled g-api || configure_glance_for_diffcache
@@ -293,13 +312,18 @@ function start_diffcache {
     done
     run_process diffcache-repository \
         "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_REPOSITORY_CONF"
+    ! is_service_enabled diffcache-lazy || run_process diffcache-lazy \
+        "$DIFFCACHE_BIN_DIR/diffcache-lazy --config-file $DIFFCACHE_AGENT_CONF"
     run_process diffcache-agent \
         "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_AGENT_CONF"
 }
 
 function stop_diffcache {
     local service
-    for service in agent repository api conductor; do
+    # The processes of images would outlive it, and their mounts its data.
+    ! is_service_enabled diffcache-lazy \
+        || sudo systemctl kill devstack@diffcache-lazy.service
+    for service in lazy agent repository api conductor; do
         stop_process "diffcache-$service"
     done
 }
@@ -319,7 +343,8 @@ function configure_tempest_for_diffcache {
 # build products included.
 function cleanup_diffcache {
     sudo rm -rf "$DIFFCACHE_CONF_DIR" "$DIFFCACHE_DATA_DIR" \
-        "$DIFFCACHE_AGENT_DROPINS"
+        "$DIFFCACHE_AGENT_DROPINS" "$DIFFCACHE_LAZY_STATE" \
+        "$DIFFCACHE_LAZY_DROPINS"
     sudo rm -rf "$DIFFCACHE_DIR"/{build,native/target,*.egg-info} \
         "$DIFFCACHE_DIR"/diffcache_openstack/_native*.so
     [ -z "$DIFFCACHE_HORIZON_PANELS" ] \

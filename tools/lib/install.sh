@@ -82,6 +82,9 @@ apt_refresh() {
     APT_REFRESHED=yes
 }
 
+# Seconds to wait for another apt-get, such as unattended-upgrades after boot.
+APT_LOCK_SECONDS=600
+
 # apt_install PACKAGE...: install those that are missing. Servers among them
 # are not started: the tests start their own, with their own ports and files.
 apt_install() {
@@ -100,8 +103,9 @@ apt_install() {
             chmod 755 "$policy"
         fi
         DEBIAN_FRONTEND=noninteractive apt-get install --yes \
-            --no-install-recommends -qq -o Dpkg::Use-Pty=0 "$@" >/dev/null' \
-        apt_install "${missing[@]}" ||
+            --no-install-recommends -qq -o Dpkg::Use-Pty=0 \
+            -o DPkg::Lock::Timeout="$0" "$@" >/dev/null' \
+        "$APT_LOCK_SECONDS" "${missing[@]}" ||
         die "could not install ${missing[*]}: see apt-get's words above"
 }
 

@@ -17,6 +17,7 @@ as short as they can be.
 """
 
 import collections
+import configparser
 import getpass
 import os
 import pathlib
@@ -63,6 +64,7 @@ iniget() {{ echo "${{OPTIONS_BEFORE[$1/$2/$3]:-}}"; }}
 declare -A OPTIONS_BEFORE=({before})
 getent() {{ [[ " $GROUPS_BEFORE " == *" $2 "* ]]; }}
 die() {{ shift; echo "$*" >&2; exit 1; }}
+trueorfalse() {{ [[ ${{!2:-$1}} == True ]] && echo True || echo False; }}
 ipv6_unquote() {{ tr -d [] <<<"$1"; }}
 database_connection_url() {{ echo "mysql://$1"; }}
 get_python_exec_prefix() {{ echo "$DEST/bin"; }}
@@ -75,6 +77,7 @@ NOVA_CONF=nova.conf GLANCE_API_CONF=glance-api.conf GLANCE_CONF_DIR=glance
 GLANCE_CACHE_CONF=glance-cache.conf TEMPEST_CONFIG=tempest.conf
 GLANCE_URL=http://10.0.0.1/image
 DIFFCACHE_CONF_DIR=$1/etc SERVICE_LISTEN_ADDRESS='{listen}'
+DIFFCACHE_LAZY={lazy}
 SYSTEMD_DIR=$1/systemd DISTRO={distro} GROUPS_BEFORE='{groups}'
 ENABLED_SERVICES=$2; shift 2
 . {plugin}/override-defaults
@@ -132,12 +135,13 @@ fi
         """Source everything as DevStack does.
 
         :param about: the node, if it is another one: distro, groups and
-            options that are there before, address to listen on
+            options that are there before, address to listen on, whether
+            images are served while they arrive
         """
         script = ENVIRONMENT.format(
             functions=FUNCTIONS, plugin=PLUGIN, all=EVERYTHING,
             **{'distro': 'bookworm', 'groups': '', 'before': '',
-               'listen': '0.0.0.0', 'after': '', **about})
+               'listen': '0.0.0.0', 'after': '', 'lazy': '', **about})
         (self.directory / 'calls').unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items()
                        if name not in ('CARGO', 'RUSTC')}
@@ -275,6 +279,67 @@ fi
         self.assertIn(['rm', '-rf'], [
             words[:2] for words in self.called(self.run_phase('clean'), 'sudo')
             if folder in words])
+
+    def test_images_are_served_while_they_arrive_where_that_is_enabled(self):
+        calls = self.run_phase('stack', 'post-config', lazy='True')
+        started = [words for words in self.called(calls, 'run_process')
+                   if words[0] in ('diffcache-lazy', 'diffcache-agent')]
+        # Before the agent, with its options and as its user.
+        self.assertEqual(['diffcache-lazy', 'diffcache-agent'],
+                         [words[0] for words in started])
+        lazy, agent = (command.split() for _, command in started)
+        self.assertEqual(f'{self.directory}/bin/diffcache-lazy', lazy[0])
+        self.assertEqual(agent[1:], lazy[1:])
+        options = self.options(calls)
+        state = f'{self.directory}/data/diffcache/lazy'
+        self.assertEqual(
+            (f'{state}/diffcached.sock', state, f'{state}/mount'),
+            tuple(options['agent.conf']['lazy', name]
+                  for name in ('socket', 'state_dir', 'mount')))
+        # The agent takes whole images over by another name of the file.
+        self.assertEqual(
+            pathlib.Path(state).parent,
+            pathlib.Path(options['agent.conf'][
+                'agent', 'state_dir']).parent)
+        granted = options['lazy.conf']
+        for option in ('AmbientCapabilities', 'CapabilityBoundingSet'):
+            self.assertEqual({'CAP_SYS_ADMIN', 'CAP_SYS_RESOURCE'},
+                             set(granted['Service', option].split()))
+        self.assertEqual('process', granted['Service', 'KillMode'])
+
+    def test_the_unit_of_the_source_tree_grants_the_same(self):
+        unit = configparser.ConfigParser(strict=False, interpolation=None)
+        unit.optionxform = str
+        unit.read(PLUGIN.parent / 'etc/systemd/diffcache-lazy.service')
+        granted = self.options(self.run_phase(
+            'stack', 'post-config', lazy='True'))['lazy.conf']
+        for (group, option), value in granted.items():
+            self.assertEqual(unit[group][option], value, option)
+
+    def test_processes_of_images_end_with_the_services(self):
+        kill = ['systemctl', 'kill', 'devstack@diffcache-lazy.service']
+        calls = self.run_phase('unstack', lazy='True')
+        self.assertLess(
+            calls.index(['sudo', *kill]),
+            calls.index(['stop_process', 'diffcache-lazy']))
+        removed = [word for words in self.called(
+            self.run_phase('clean', lazy='True'), 'sudo') for word in words]
+        self.assertIn(f'{self.directory}/data/diffcache/lazy', removed)
+        self.assertIn(f'{self.directory}/systemd/'
+                      f'devstack@diffcache-lazy.service.d', removed)
+
+    def test_images_are_delivered_whole_by_default(self):
+        for lazy in ('', 'False'):
+            calls = self.run_phase('stack', 'post-config', lazy=lazy)
+            self.assertNotIn('diffcache-lazy', [
+                words[0] for words in self.called(calls, 'run_process')])
+            options = self.options(calls)
+            self.assertNotIn('lazy.conf', options)
+            self.assertNotIn(('lazy', 'socket'), options['agent.conf'])
+            self.assertNotIn(['systemctl', 'kill',
+                              'devstack@diffcache-lazy.service'],
+                             self.called(self.run_phase('unstack', lazy=lazy),
+                                         'sudo'))
 
     def test_nova_and_glance_may_use_the_socket(self):
         calls = self.run_phase('stack', 'install')
@@ -434,7 +499,7 @@ fi
 
     def test_all_of_it_is_stopped(self):
         stopped = self.called(self.run_phase('unstack'), 'stop_process')
-        self.assertEqual(4, len(stopped))
+        self.assertEqual(5, len(stopped))
 
     def test_clean_leaves_nothing_but_the_sources(self):
         for name in ('build/lib/x.py', 'native/target/release/x.so',

@@ -50,6 +50,16 @@ class TestSteps(base.TestCase):
             transcripts.steps(DOCUMENT))
 
 
+class TestSections(base.TestCase):
+
+    def test_commands_below_headings(self):
+        document = ('====\nPage\n====\n\nBegin\n=====\n\n.. block::\n\n'
+                    '   $ first\n   1\n\nEnd\n===\n\n   $ second\n')
+        self.assertEqual(
+            {'Page': [], 'Begin': [('first', ['1'])], 'End': [('second', [])]},
+            transcripts.sections(document))
+
+
 class TestAgree(base.TestCase):
 
     def agree(self, *shown):

@@ -20,7 +20,7 @@ image. Beside it are the versions' ids and the checksums of their disks.
 import hashlib
 import json
 import pathlib
-import tarfile
+import shutil
 
 from diffcache_openstack.store import file
 from diffcache_openstack.versions.restore import restoring
@@ -44,8 +44,7 @@ class StoredFormat:
         super().setUp()
         name = f'stores-format-{self.format}'
         self.expected = json.loads((_DATA / f'{name}.json').read_text())
-        with tarfile.open(_DATA / f'{name}.tar.gz') as archive:
-            archive.extractall(self.directory, filter='data')
+        shutil.unpack_archive(_DATA / f'{name}.tar.gz', self.directory)
 
     def stores(self):
         """Each store, the versions in it, and their base image."""

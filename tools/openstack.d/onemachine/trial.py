@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import signal
 import time
 import uuid
 
@@ -89,19 +90,28 @@ class Trial:
 
     def member(self, name: str) -> connection.Connection:
         """A connection of an ordinary user in a project of that name."""
+        return self.user(name, name, 'member')
+
+    def user(self, name: str, project: str, role: str
+             ) -> connection.Connection:
+        """A connection of a user with a role in a project.
+
+        Both are created if need be; the password is the administrator's.
+        """
         identity = self.admin.identity
-        project = (identity.find_project(name, domain_id='default')
-                   or identity.create_project(name=name,
-                                              domain_id='default'))
+        place = (identity.find_project(project, domain_id='default')
+                 or identity.create_project(name=project,
+                                            domain_id='default'))
         password = self.where.password('admin')
         user = (identity.find_user(name, domain_id='default')
-                or identity.create_user(name=name, domain_id='default',
-                                        password=password))
+                or identity.create_user(
+                    name=name, domain_id='default', password=password,
+                    default_project_id=place.id))
         identity.assign_project_role_to_user(
-            project, user, identity.find_role('member'))
+            place, user, identity.find_role(role))
         session = keystoneauth1.session.Session(v3.Password(
             auth_url=f'{self.where.url("keystone")}/v3', username=name,
-            password=password, project_name=name,
+            password=password, project_name=project,
             user_domain_id='default', project_domain_id='default'))
         cloud = connection.Connection(session=session,
                                       region_name='RegionOne')
@@ -262,13 +272,21 @@ class Trial:
         finally:
             self.up()
 
+    def kill_ssd_cache(self, host: str) -> None:
+        """Kill a host's SSD cache, and start it again as systemd does."""
+        self.processes.stop(f'{host}-ssd-cache', signal.SIGKILL)
+        self._cloud().suite.ensure_ssd_cache(host)
+
     def up(self) -> None:
         """Start what does not run."""
+        self._cloud().up()
+
+    def _cloud(self) -> cloud.Cloud:
         document = json.loads(
             (self.where.state / 'layout.json').read_text())
-        cloud.Cloud(self.given, suite.Caching(
+        return cloud.Cloud(self.given, suite.Caching(
             document['caching'], document.get('options', {})),
-            document['wan']).up()
+            document['wan'])
 
     @staticmethod
     def run(*words: object) -> str:

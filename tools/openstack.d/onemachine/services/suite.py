@@ -40,6 +40,8 @@ USER = 'diffcache'
 _CAPABILITIES = ('chown', 'dac_override', 'dac_read_search')
 # What diffcached needs of them, to mount.
 _LAZY_CAPABILITIES = ('sys_admin',)
+# The programs of this checkout are where its module was built.
+_NATIVE_PROGRAMS = {'PATH': f'{layout.CHECKOUT}/.venv/bin:/usr/bin:/bin'}
 # Less than the images of the tests need together.
 CAPACITY = '250MB'
 
@@ -165,6 +167,7 @@ class Suite:
             'device': folder / 'device', 'capacity': '64MiB',
             'socket': folder / 'nbd.sock', 'control': folder / 'control.sock',
             'state_dir': folder / 'state', 'reconnect_delay': 300,
+            'epoch': 30,
         }}
 
     def _messaging(self, role: str, host: str) -> common.Groups:
@@ -300,8 +303,7 @@ class Suite:
         return self._ensure(processes.Daemon(
             name=f'{host}-lazy', place=host, user=USER,
             capabilities=_LAZY_CAPABILITIES, inputs=(self.config(host),),
-            # The program of this checkout is where its module was built.
-            environment={'PATH': f'{layout.CHECKOUT}/.venv/bin:/usr/bin:/bin'},
+            environment=_NATIVE_PROGRAMS,
             command=(self._where.program('diffcache-lazy'),
                      '--config-file', self.config(host))),
             'Serving images below')
@@ -317,6 +319,7 @@ class Suite:
             # Volumes are loop devices, which are root's.
             capabilities=('dac_override',),
             inputs=(self.config(host),),
+            environment=_NATIVE_PROGRAMS,
             command=('sh', '-c', '[ -e "$0" ] || set -- "$@" --format;'
                      ' exec "$@"', folder / 'device',
                      self._where.program('diffcache-ssdcache'),

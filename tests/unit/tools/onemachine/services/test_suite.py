@@ -111,3 +111,15 @@ class TestSuite(base.TestCase):
                          suite.socket(where, 'compute-1'))
         self.assertEqual(self.directory / 'data/edge/agent.sock',
                          suite.socket(where, suite.EDGE))
+
+    def test_native_programs_are_found_beside_the_module(self):
+        made = self.make()
+        with mock.patch.object(made, '_ensure') as ensure, \
+                mock.patch.object(made, '_give_files'), \
+                mock.patch.object(suite, 'ensure_user'), \
+                mock.patch.object(shell, 'run'):
+            made.ensure_lazy('compute-1')
+            made.ensure_ssd_cache('compute-1')
+        for call in ensure.call_args_list:
+            path = call.args[0].environment['PATH'].split(':')
+            self.assertEqual(str(layout.CHECKOUT / '.venv/bin'), path[0])
