@@ -73,6 +73,20 @@ def part_by_key(session: Reader, query: sa.Select,
                page, key.key)
 
 
+def rows_by_key(session: Reader, query: sa.Select,
+                key: orm.InstrumentedAttribute, page: Page,
+                entry: collections.abc.Callable[[typing.Mapping], Entry]
+                ) -> Part:
+    """Select a part as :func:`part_by_key` does, of rows to be converted.
+
+    :param entry: make an entry of a row, with the key under its label
+    """
+    if page.marker is not None:
+        query = query.where(key > page.marker)
+    rows = session.execute(query.order_by(key).limit(page.limit + 1))
+    return cut([entry(row) for row in rows.mappings()], page, key.key)
+
+
 def part_by_time(session: Reader, query: sa.Select,
                  table: typing.Any, page: Page,
                  when: orm.InstrumentedAttribute) -> Part:

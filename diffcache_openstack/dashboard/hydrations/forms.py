@@ -20,6 +20,7 @@ from horizon import messages
 
 from diffcache_openstack.common import units
 from diffcache_openstack.dashboard import api
+from diffcache_openstack.dashboard import fields
 
 KEEP = 'keep'
 DEADLINE = 'deadline'
@@ -27,7 +28,6 @@ IDLE = 'idle'
 _WHEN = ((KEEP, _('As before')), (DEADLINE, _('Within the time below')),
          (IDLE, _('While no read waits, without a deadline')))
 _LONGEST = 10 ** 8
-_HIGHEST_RATE = 10 ** 12
 
 
 class ChangeForm(forms.SelfHandlingForm):
@@ -40,8 +40,8 @@ class ChangeForm(forms.SelfHandlingForm):
     deadline = forms.CharField(
         label=_('Time from Now'), max_length=16, required=False,
         help_text=_('Such as 90s, 30m or 6h.'))
-    rate = forms.CharField(
-        label=_('Fetch at Most per Second'), max_length=32, required=False,
+    rate = fields.RateField(
+        label=_('Fetch at Most per Second'),
         help_text=_('Such as 2MB, besides what guests read; empty: no'
                     ' limit.'))
 
@@ -57,20 +57,6 @@ class ChangeForm(forms.SelfHandlingForm):
             raise forms.ValidationError(_(
                 'The time has to be between 1 second and three years.'))
         return found
-
-    def clean_rate(self) -> int | None:
-        """Return bytes per second; None for no limit."""
-        text = self.cleaned_data['rate']
-        if not text:
-            return None
-        try:
-            rate = units.parse_size(text)
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
-        if not 0 < rate <= _HIGHEST_RATE:
-            raise forms.ValidationError(_(
-                'The rate has to be between 1 B and 1 TB per second.'))
-        return rate
 
     def handle(self, request: http.HttpRequest, data: dict[str, typing.Any]
                ) -> bool:

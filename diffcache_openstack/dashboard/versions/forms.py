@@ -21,6 +21,7 @@ from horizon import messages
 
 from diffcache_openstack.common import units
 from diffcache_openstack.dashboard import api
+from diffcache_openstack.dashboard import fields
 from diffcache_openstack.dashboard import formats
 
 ALPHAS = (('0', _('Takes the least storage')),
@@ -29,7 +30,6 @@ ALPHAS = (('0', _('Takes the least storage')),
 METHODS = (('auto', _('The cheaper one')),
            ('rollback', _('Write only what differs, in place')),
            ('rebuild', _('Write whole new disks')))
-_MOST_RATE = 2 ** 40
 _MOST_KEPT = 10 ** 6
 # Versions offered; the others are for the command.
 _MOST_VERSIONS = 1000
@@ -49,26 +49,12 @@ class SaveForm(forms.SelfHandlingForm):
         label=_('Description'), max_length=4096, required=False,
         widget=forms.Textarea(attrs={'rows': 3}))
     alpha = forms.ThemableChoiceField(label=_('Storage'), choices=ALPHAS)
-    rate = forms.CharField(
-        label=_('Read at Most per Second'), max_length=32, required=False,
+    rate = fields.RateField(
+        label=_('Read at Most per Second'),
         help_text=_('Such as 50MB; empty: no limit.'))
     is_protected = forms.BooleanField(
         label=_('Protected'), required=False,
         help_text=_('Refuse to delete the version.'))
-
-    def clean_rate(self) -> int | None:
-        """Return bytes per second."""
-        text = self.cleaned_data['rate']
-        if not text:
-            return None
-        try:
-            rate = units.parse_size(text)
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
-        if not 0 < rate <= _MOST_RATE:
-            raise forms.ValidationError(_(
-                'The rate has to be between 1 B and 1 TiB per second.'))
-        return rate
 
     def handle(self, request: http.HttpRequest, data: dict[str, typing.Any]
                ) -> typing.Any:

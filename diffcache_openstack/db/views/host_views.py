@@ -92,11 +92,8 @@ def list_pending_images(session: listing.Reader, name: str,
         sa.select(*listing.columns(table, _PENDING)).where(
             table.host_id == _need_id(session, name)), table, filters,
         ('state',))
-    if page.marker is not None:
-        query = query.where(table.image_id > page.marker)
-    rows = session.execute(query.order_by(table.image_id).limit(
-        page.limit + 1)).mappings()
-    return listing.cut([listing.plain(row) for row in rows], page, 'image_id')
+    return listing.rows_by_key(session, query, table.image_id, page,
+                               listing.plain)
 
 
 def _need_id(session, name):

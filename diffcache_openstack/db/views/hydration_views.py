@@ -39,11 +39,7 @@ def list_hydrations(session: listing.Reader, viewer: listing.Viewer,
                              ('project_id', 'image_id', 'state'))
     if 'host' in filters:
         query = query.where(models.Host.name == filters['host'])
-    if page.marker is not None:
-        query = query.where(table.server_id > page.marker)
-    rows = session.execute(query.order_by(table.server_id).limit(
-        page.limit + 1)).mappings()
-    return listing.cut([_entry(row) for row in rows], page, 'server_id')
+    return listing.rows_by_key(session, query, table.server_id, page, _entry)
 
 
 def get_hydration(session: listing.Reader, viewer: listing.Viewer,

@@ -39,11 +39,7 @@ def list_volumes(session: listing.Reader, viewer: listing.Viewer,
                              ('server_id', 'project_id', 'mode'))
     if 'host' in filters:
         query = query.where(models.Host.name == filters['host'])
-    if page.marker is not None:
-        query = query.where(table.id > page.marker)
-    rows = session.execute(query.order_by(table.id).limit(
-        page.limit + 1)).mappings()
-    return listing.cut([_entry(row) for row in rows], page, 'id')
+    return listing.rows_by_key(session, query, table.id, page, _entry)
 
 
 def get_volume(session: listing.Reader, viewer: listing.Viewer,
