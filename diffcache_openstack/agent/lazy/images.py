@@ -406,10 +406,8 @@ class LazyImages:
     def _renew_sources(self, key: views.Key, status: dict) -> None:
         assert self._daemon is not None
         used = status.get('sources', [])
-        fresh = self._sources.of(key)
-        if not lazy_sources.takes_builds(used):
-            # Served since before the upgrade of this host.
-            fresh = lazy_sources.without_builds(fresh)
+        # It may be served since before the upgrade of this host.
+        fresh = lazy_sources.readable_by(used, self._sources.of(key))
         changed: daemons.Document = {}
         if fresh and used and lazy_sources.differ(fresh, used):
             changed['sources'] = fresh

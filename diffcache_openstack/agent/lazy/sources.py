@@ -11,7 +11,6 @@
 #    under the License.
 """Where diffcached reads an image that is still arriving."""
 
-import collections.abc
 import typing
 
 from diffcache_openstack.agent.images import sources as site_sources
@@ -20,7 +19,7 @@ from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
-# Pairs of a base and a patch that are named: one, and what to do without it.
+# Bases with their patches that are named: one, and what to do without it.
 MOST_BUILDS = 3
 
 Document = dict[str, typing.Any]
@@ -46,7 +45,7 @@ class ImageSources:
     def of(self, key: views.Key) -> list[Document]:
         """Return where content is, the cheapest first.
 
-        Hosts of the site that have it, bases of the site with a patch from
+        Hosts of the site that have it, bases of the site with patches from
         them, then repositories.
         """
         whole = [self._whole(name) for name in self._near(key)]
@@ -78,31 +77,35 @@ class ImageSources:
         return {'peer': host.url, 'wan': self._transfers.is_repository(name)}
 
     def _builds(self, key: views.Key) -> list[Document | None]:
-        """Return bases of the site, each with a patch that makes content.
+        """Return bases of the site, each with patches that make content.
 
         They are those routes of a request that are cheaper than the whole
         image over the WAN.
         """
         found = [route for route
                  in self._routes.lookup_table().to_template(key.id)
-                 if len(route.patches) == 1
+                 if route.builds
                  and not self._transfers.is_repository(route.source.host)]
         return [self._build(route) for route
                 in sorted(found, key=self._rank)[:MOST_BUILDS]]
 
-    def _rank(self, route: routes.Route) -> tuple[int, bool, str, str]:
+    def _rank(self, route: routes.Route) -> tuple[typing.Any, ...]:
         """Sort by the bytes that cross the WAN, then by the distance."""
-        [patch] = route.patches
-        wan_bytes = 0
-        if self._transfers.is_repository(patch.host):
-            view = self._host.site_map.current()
-            wan_bytes = view.wire_size_of(patch.key) or 0
-        return (wan_bytes, route.source.host != self._host.name,
-                route.source.host, patch.host)
+        view = self._host.site_map.current()
+        wan_bytes = sum(view.wire_size_of(patch.key) or 0
+                        for patch in route.patches
+                        if self._transfers.is_repository(patch.host))
+        return (wan_bytes, len(route.patches),
+                route.source.host != self._host.name,
+                [(part.host, part.key.id) for part in route.parts])
 
     def _build(self, route: routes.Route) -> Document | None:
-        base, patch = (self._part(part) for part in route.parts)
-        return {'base': base, 'patch': patch} if base and patch else None
+        parts = [self._part(part) for part in route.parts]
+        if None in parts:
+            return None
+        base, *through, patch = parts
+        build: Document = {'base': base, 'patch': patch}
+        return {**build, 'through': through} if through else build
 
     def _part(self, part: routes.Part) -> Document | None:
         whole = self._whole(part.host)
@@ -119,18 +122,21 @@ def differ(fresh: list[Document], used: list[Document]) -> bool:
         != [_place(each, 'url') for each in used]
 
 
-def without_builds(sources: collections.abc.Iterable[Document]
-                   ) -> list[Document]:
-    """Return those sources that a diffcached of earlier releases takes."""
-    return [each for each in sources if 'base' not in each]
+def readable_by(used: list[Document], fresh: list[Document]
+                ) -> list[Document]:
+    """Return those sources that a process takes, maybe an earlier release's.
 
-
-def takes_builds(used: list[Document]) -> bool:
-    """Return whether the process that lists sources reads through bases."""
-    return all('patch_bytes' in each for each in used)
+    :param used: what the process lists
+    :param fresh: as :meth:`ImageSources.of` returns them
+    """
+    if not all('patch_bytes' in each for each in used):
+        return [each for each in fresh if 'base' not in each]
+    if not all('through' in each for each in used):
+        return [each for each in fresh if 'through' not in each]
+    return fresh
 
 
 def _place(source: Document, url: str) -> typing.Any:
     if 'base' in source:
-        return source['base'], source['patch']
+        return source['base'], source.get('through', []), source['patch']
     return source[url]

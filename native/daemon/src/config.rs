@@ -13,6 +13,8 @@ use crate::profile;
 
 /// Sources of an image at most: each has counters in the shared memory.
 pub const MAX_SOURCES: usize = 32;
+/// Patches that may be applied to a base one after another.
+pub const MAX_PATCHES: usize = 4;
 /// Hosts that are homes of an image's chunks at most, for the same reason.
 pub const MAX_HOMES: usize = 64;
 
@@ -37,18 +39,28 @@ pub enum Place {
     Plain(String),
     /// The data plane of a host.
     Peer(PeerPlace),
-    /// A base and a patch that makes the image of it.
+    /// A base and patches that make the image of it.
     Build(BuildPlace),
 }
 
-/// A base and a patch, at data planes.
+/// A base and patches, at data planes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BuildPlace {
     /// The base, whole.
     pub base: ObjectPlace,
-    /// The patch, of the block codec.
+    /// Patches that are applied before the last one, the base's first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub through: Vec<ObjectPlace>,
+    /// The patch that makes the image. All are of the block codec.
     pub patch: ObjectPlace,
+}
+
+impl BuildPlace {
+    /// Return all patches, in the order in which they are applied.
+    pub fn patches(&self) -> impl Iterator<Item = &ObjectPlace> {
+        self.through.iter().chain([&self.patch])
+    }
 }
 
 /// An object at the data plane of a host.
@@ -118,10 +130,10 @@ pub struct HomeHost {
 }
 
 impl Place {
-    /// Return the id of the patch that it is read through, if it is.
-    pub fn patch_id(&self) -> Option<[u8; 32]> {
+    /// Return the base and the patches that it is read through, if it is.
+    pub fn build(&self) -> Option<&BuildPlace> {
         match self {
-            Place::Build(place) => Some(place.patch.id),
+            Place::Build(place) => Some(place),
             Place::Plain(_) | Place::Peer(_) => None,
         }
     }
@@ -131,7 +143,10 @@ impl Place {
         match self {
             Place::Plain(name) => name.clone(),
             Place::Peer(place) => place.peer.clone(),
-            Place::Build(BuildPlace { base, patch }) => format!("base {base}, patch {patch}"),
+            Place::Build(place) => {
+                let patches = place.patches().map(|patch| format!(", patch {patch}"));
+                format!("base {}{}", place.base, patches.collect::<String>())
+            }
         }
     }
 }
@@ -234,6 +249,11 @@ impl Config {
         }
         if config.sources.is_empty() || config.sources.len() > MAX_SOURCES {
             let reason = format!("an image has 1 to {MAX_SOURCES} sources");
+            return Err(DaemonError::Config(reason));
+        }
+        let mut builds = config.sources.iter().filter_map(Place::build);
+        if builds.any(|build| build.patches().count() > MAX_PATCHES) {
+            let reason = format!("a source has at most {MAX_PATCHES} patches");
             return Err(DaemonError::Config(reason));
         }
         Ok(config)

@@ -140,8 +140,6 @@ impl Drop for Claim<'_> {
 pub struct LocalPatch {
     object: Object,
     path: PathBuf,
-    /// Content id of the image that it makes, and the bytes that it may have.
-    target: [u8; 32],
     most_bytes: u64,
     opened: Mutex<Option<Arc<Opened>>>,
     /// Whether header and end on the disk may be wrong.
@@ -150,13 +148,12 @@ pub struct LocalPatch {
 }
 
 impl LocalPatch {
-    /// Take a patch that makes an image of `size` bytes, kept in a state folder.
-    pub fn new(object: Object, state: &Path, target: [u8; 32], size: u64) -> LocalPatch {
+    /// Take a patch on the way to an image of `size` bytes, kept in a state folder.
+    pub fn new(object: Object, state: &Path, size: u64) -> LocalPatch {
         LocalPatch {
             path: path_of(state, &object.remote.key.id),
             object,
-            target,
-            // One that is larger than its image is of no use.
+            // One that is larger than the image is of no use.
             most_bytes: size.max(CHUNK),
             opened: Mutex::default(),
             is_doubtful: AtomicBool::new(false),
@@ -175,11 +172,11 @@ impl LocalPatch {
         *lock(&self.opened) = None;
     }
 
-    /// Open the patch before `end`, with what an earlier worker left of it.
+    /// Open the patch that makes the image `target` before `end`, with what an earlier worker left of it.
     ///
     /// # Errors
     /// `Wrong` if it makes another image or is damaged, or those of its host or the local disk.
-    pub fn open(&self, end: Instant) -> Result<Arc<Opened>, SourceError> {
+    pub fn open(&self, target: &[u8; 32], end: Instant) -> Result<Arc<Opened>, SourceError> {
         // Others need the same and wait for it.
         let mut opened = lock(&self.opened);
         if let Some(opened) = &*opened {
@@ -188,13 +185,13 @@ impl LocalPatch {
         let file = self.file()?;
         let left = match self.is_doubtful.load(Ordering::SeqCst) {
             true => None,
-            false => self.check(&file).ok(),
+            false => self.check(target, &file).ok(),
         };
         let patch = match left {
             Some(patch) => patch,
             None => {
                 self.fetch_ends(&file, end)?;
-                self.check(&file)?
+                self.check(target, &file)?
             }
         };
         self.is_doubtful.store(false, Ordering::SeqCst);
@@ -215,9 +212,9 @@ impl LocalPatch {
         Ok(options.open(&self.path)?)
     }
 
-    fn check(&self, file: &File) -> Result<PatchFile<FileSource>, SourceError> {
+    fn check(&self, target: &[u8; 32], file: &File) -> Result<PatchFile<FileSource>, SourceError> {
         let patch = PatchFile::open(self.source(file)?).map_err(to_wrong)?;
-        if patch.header().target_hash != self.target {
+        if patch.header().target_hash != *target {
             let reason = "the patch makes another image".to_owned();
             return Err(SourceError::Wrong(reason));
         }

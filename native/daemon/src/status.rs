@@ -135,8 +135,11 @@ pub fn describe(
 fn describe_sources(config: &Config, shared: &Shared) -> Vec<Value> {
     let describe = |(index, place): (usize, &Place)| {
         let mut value = describe_source(&place.name(), index, shared);
+        // Agents see by it that the process takes several patches.
+        value["through"] = json!([]);
         if let Place::Build(place) = place {
             value["base"] = json!(place.base);
+            value["through"] = json!(place.through);
             value["patch"] = json!(place.patch);
         }
         value

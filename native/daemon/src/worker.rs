@@ -15,7 +15,7 @@ use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
 use rustix::io::Errno;
 
 use crate::build::BuildSource;
-use crate::config::{self, Config, HomeHost, Hydrate, Identity, Place};
+use crate::config::{self, BuildPlace, Config, HomeHost, Hydrate, Identity, Place};
 use crate::error::DaemonError;
 use crate::filesystem::Directory;
 use crate::homes::{self, Home, Homes};
@@ -169,7 +169,11 @@ fn open_sources(
     manifest: &Manifest,
     shared: &Arc<Shared>,
 ) -> Result<Sources, DaemonError> {
-    let patches: Vec<_> = config.sources.iter().filter_map(Place::patch_id).collect();
+    let builds = config.sources.iter().filter_map(Place::build);
+    let patches: Vec<_> = builds
+        .flat_map(BuildPlace::patches)
+        .map(|patch| patch.id)
+        .collect();
     local_patch::remove_others(&config.state, &patches)
         .map_err(DaemonError::at("remove old patches from", &config.state))?;
     let peers = Peers::new(&config.identity)?;

@@ -179,6 +179,39 @@ class BuildsTest(services.LazyServicesTest):
         self.assertLess(0, second['requests'])
         self.assertEqual((0, 0), (found['errors'], whole['requests']))
 
+    def test_patches_one_after_another_are_read_through(self):
+        content = bytearray(self.content(self.image))
+        content[12 * _MIB:12 * _MIB + 90_000] = random.Random(5).randbytes(
+            90_000)
+        middle, base = self.image, self.base
+        self.image = self.store_image('last', bytes(content))
+        last = self.make_patch(middle, self.image)
+        size = os.path.getsize(self.folder / last)
+        patches = self.folder / 'repository' / 'patches'
+        os.link(self.folder / last, patches / last)
+        first = self.build()['patch']
+        chain = {'base': {'peer': self.host.url, 'id': base, 'wan': False},
+                 'through': [first], 'patch': {**first, 'id': last}}
+        path = self.add(chain)
+        self.read(path)
+        found = self.status()
+        self.assertTrue(found['complete'])
+        self.assertEqual((0, 0), (found['errors'], found['corrupt']))
+        build, whole = found['sources']
+        self.assertEqual(chain, {name: build[name] for name in chain})
+        self.assertEqual((0, 0), (build['failures'], whole['requests']))
+        self.assertLessEqual(build['patch_bytes'], self.patch_size + size)
+        self.assertLess(0, build['patch_bytes'])
+        self.assertEqual(
+            {f'{self.patch}.patch', f'{last}.patch'},
+            {name for name in os.listdir(os.path.dirname(found['data_path']))
+             if name.endswith('.patch')})
+
+    def test_too_many_patches_are_refused(self):
+        good = self.build()
+        self.assertRaises(exceptions.DiffCacheError, self.add,
+                          {**good, 'through': 4 * [good['patch']]})
+
     def test_a_damaged_patch_is_not_used(self):
         good = self.patch_path().read_bytes()
         for at in (100, len(good) // 2, len(good) - 9):

@@ -24,6 +24,8 @@ use crate::local_patch::remove_others;
 use crate::shared::{Counter, Shared, SourceCounter};
 use crate::sources::Sources;
 
+mod chains;
+
 const LIMIT: Duration = Duration::from_secs(60);
 const MIB: usize = 1 << 20;
 
@@ -141,6 +143,7 @@ impl Site {
     fn source(&self) -> BuildSource {
         let place = BuildPlace {
             base: self.peer.place(id_of(&self.base), false),
+            through: Vec::new(),
             patch: self.repository.place(self.patch_id, true),
         };
         let peers = Peers::new(&Identity::default()).unwrap();

@@ -121,11 +121,32 @@ class ImageSourcesTest(base.TestCase):
             for patch in self.host.view.patches))
         self.assertEqual([WHOLE], self.of())
 
-    def test_patches_one_after_another_are_not_read_through(self):
+    def test_patches_one_after_another_are_read_through(self):
         self.host.put(OTHER)
-        self.repository.put(fakes.make_patch(OTHER, BASE), view.PATCHES)
+        first = fakes.make_patch(OTHER, BASE)
+        self.repository.put(first, view.PATCHES)
+        patches = [(OTHER, BASE), (BASE, CONTENT)]
+        self.see(patches)
+        chain = {'base': part('http://h1', OTHER),
+                 'through': [part('http://repo', first, True)],
+                 'patch': part('http://repo', self.patch, True)}
+        self.assertEqual([chain, WHOLE], self.of())
+        # One patch crosses the WAN where two would.
+        self.peer.put(BASE)
+        self.see(patches)
+        self.assertEqual([self.build('http://h2', 'http://repo', True),
+                          chain, WHOLE], self.of())
+
+    def test_of_patches_one_after_another_all_have_to_be_readable(self):
+        self.host.put(OTHER)
+        first = fakes.make_patch(OTHER, BASE)
+        self.repository.put(first, view.PATCHES)
+        self.peer.put(self.patch, view.PATCHES)
         self.see([(OTHER, BASE), (BASE, CONTENT)])
-        self.assertEqual([WHOLE], self.of())
+        self.host.view = dataclasses.replace(self.host.view, hosts=tuple(
+            dataclasses.replace(host, url='') if host.name == 'repo' else host
+            for host in self.host.view.hosts))
+        self.assertEqual([], self.of())
 
     def test_a_base_comes_without_a_repository_that_has_the_image(self):
         self.host.put(BASE)
@@ -154,8 +175,9 @@ class DifferTest(base.TestCase):
 
     BUILD = {'base': part('http://h1', BASE),
              'patch': part('http://repo', OTHER, True)}
-    USED = [{'url': 'base, patch', 'patch_bytes': 5, **BUILD},
-            {'url': 'http://repo', 'patch_bytes': 0}]
+    CHAIN = {**BUILD, 'through': [part('http://repo', CONTENT, True)]}
+    USED = [{'url': 'base, patch', 'patch_bytes': 5, 'through': [], **BUILD},
+            {'url': 'http://repo', 'patch_bytes': 0, 'through': []}]
 
     def test_the_same(self):
         self.assertFalse(sources.differ([self.BUILD, WHOLE], self.USED))
@@ -163,11 +185,14 @@ class DifferTest(base.TestCase):
     def test_others(self):
         other = {**self.BUILD, 'base': part('http://h2', BASE)}
         for fresh in ([other, WHOLE], [WHOLE], [WHOLE, self.BUILD],
-                      [self.BUILD]):
+                      [self.BUILD], [self.CHAIN, WHOLE]):
             self.assertTrue(sources.differ(fresh, self.USED))
 
     def test_earlier_releases(self):
-        self.assertTrue(sources.takes_builds(self.USED))
-        self.assertFalse(sources.takes_builds([{'url': 'http://repo'}]))
-        self.assertEqual([WHOLE],
-                         sources.without_builds([self.BUILD, WHOLE]))
+        fresh = [self.CHAIN, self.BUILD, WHOLE]
+        self.assertEqual(fresh, sources.readable_by(self.USED, fresh))
+        self.assertEqual(fresh, sources.readable_by([], fresh))
+        self.assertEqual(fresh[1:], sources.readable_by(
+            [{'url': 'http://repo', 'patch_bytes': 0}], fresh))
+        self.assertEqual([WHOLE], sources.readable_by(
+            [{'url': 'http://repo'}], fresh))
