@@ -110,9 +110,7 @@ class Horizon:
         files: collections.abc.Iterable[pathlib.Path] = (
             layout.CHECKOUT / 'constraints.txt', self._settings,
             *self._panels(),
-            *sorted(path for name in ('static', 'templates')
-                    for path in (_PANELS / name).rglob('*')
-                    if path.is_file()))
+            *_files(_PANELS / 'static'), *_files(_PANELS / 'templates'))
         return hashlib.sha256(b'\0'.join(
             path.read_bytes() for path in files)).hexdigest()
 
@@ -130,6 +128,14 @@ class Horizon:
         return self._given.wsgi(
             'horizon', 'openstack_dashboard.wsgi',
             (self._where.centre, layout.PORTS['horizon']),
-            (self._settings, *self._panels()),
+            # Pages name static files as they were when it started.
+            (layout.CHECKOUT / 'constraints.txt', self._settings,
+             *_files(_PANELS)),
             UWSGI_STATIC_MAP=f'/static={self._static}',
             **_ENVIRONMENT)
+
+
+def _files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The files below a folder, without what Python writes beside its own."""
+    return sorted(path for path in folder.rglob('*')
+                  if path.is_file() and path.parent.name != '__pycache__')

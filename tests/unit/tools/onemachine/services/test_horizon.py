@@ -90,3 +90,20 @@ class TestHorizon(base.TestCase):
                               self.horizon.ensure_static)
         with mock.patch.object(self.horizon, '_manage'):
             self.assertTrue(self.horizon.ensure_static())
+
+    def test_another_file_of_the_panels_restarts_it(self):
+        """A change of static files alone left the old pages served."""
+        panels = self.directory / 'dashboard'
+        names = ('static/image_cache/page.js', 'templates/page.html',
+                 'hosts/views.py', 'locale/de/LC_MESSAGES/django.mo')
+        for name in names:
+            self.write_file(f'dashboard/{name}', b'before')
+        self.horizon.configure()
+        with mock.patch.object(horizon, '_PANELS', panels):
+            for name in names:
+                before = self.horizon._daemon().digest()
+                self.write_file(f'dashboard/{name}', b'after')
+                self.assertNotEqual(before, self.horizon._daemon().digest())
+            before = self.horizon._daemon().digest()
+            self.write_file('dashboard/hosts/__pycache__/views.pyc', b'x')
+            self.assertEqual(before, self.horizon._daemon().digest())
