@@ -32,6 +32,7 @@ from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent.data_plane import in_process
 from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.data_plane import interface as data_plane
+from diffcache_openstack.agent.data_plane import served
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.endpoints import lazy as lazy_endpoint
 from diffcache_openstack.agent.endpoints import versions as versions_endpoint
@@ -93,6 +94,7 @@ from diffcache_openstack.common import metrics
 from diffcache_openstack.common import service
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
+from diffcache_openstack.common import tracing
 from diffcache_openstack.common import windows
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import buses
@@ -374,7 +376,7 @@ class Agent(service.Service):
             latency=conf.latency, claim_ttl=float(conf.claim_ttl),
             lend_seconds=float(self.conf.agent.lend_seconds),
             advertise_url=conf.advertise_url or self._derived_url(),
-            **shown.options())
+            traces=tracing.is_on(), **shown.options())
         self._stack.callback(opened.close)
         shown.start(opened)
         self._stack.callback(shown.stop)
@@ -486,7 +488,8 @@ class Agent(service.Service):
         if self.conf.agent.socket:
             self._run_until_stopped(local_server.LocalServer(
                 pathlib.Path(self.conf.agent.socket),
-                self.conf.agent.socket_group, self._local_api))
+                self.conf.agent.socket_group,
+                tracing.traced(self._local_api)))
         self._stack.callback(self._stop_rpc, self._start_rpc_when_possible())
         if self.repository is None:
             self._run_until_stopped(self.filler)
@@ -498,6 +501,8 @@ class Agent(service.Service):
             if self.ingest is not None:
                 self._run_until_stopped(self.ingest)
         self._run_until_stopped(self._link)
+        if tracing.is_on():
+            self._run_until_stopped(served.ServedSpans(self.plane))
         if self.metrics is not None:
             self._run_until_stopped(self.metrics)
 

@@ -39,6 +39,7 @@ from diffcache_openstack.api import routing
 from diffcache_openstack.api import validation
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common.signing import host_keys
+from diffcache_openstack.common import tracing
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor import quotas
 from diffcache_openstack.conductor import servers
@@ -178,7 +179,8 @@ def build(conf: cfg.ConfigOpts, services: requests.Services) -> WSGI:
         '/': core, '/v1': core,
         '/healthcheck': healthcheck.Healthcheck(None, conf)}
     guarded = auth_token.AuthProtocol(core, {'oslo_config_config': conf})
-    application: WSGI = OpenDoor(doors, guarded)
+    # Also what is asked of Keystone is part of a request's time.
+    application: WSGI = tracing.traced(OpenDoor(doors, guarded))
     for layer in (request_id.RequestId, cors.CORS,
                   http_proxy_to_wsgi.HTTPProxyToWSGI):
         application = typing.cast(WSGI, layer(application, conf))

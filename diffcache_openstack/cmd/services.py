@@ -22,6 +22,7 @@ from diffcache_openstack.cmd import reports
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import logs
 from diffcache_openstack.common import service
+from diffcache_openstack.common import tracing
 from diffcache_openstack.conf import opts
 
 LOG = log.getLogger(__name__)
@@ -56,6 +57,7 @@ def run(program: Program, argv: collections.abc.Sequence[str]) -> int:
         print(f'{name}: error: {error}', file=sys.stderr)
         return 1
     try:
+        tracing.setup(conf, name)
         return service.run(conf, program.create(conf),
                            program.workers(conf))
     except exceptions.DiffCacheError as error:

@@ -12,7 +12,8 @@
 """Client of this host's agent, over its local socket.
 
 This runs inside other projects' services as well, so it takes nothing but the
-standard library, and blocks in plain sockets.
+standard library, and blocks in plain sockets. Where such a service traces a
+request, the agent continues its trace.
 """
 
 import collections.abc
@@ -24,6 +25,7 @@ import typing
 import urllib.parse
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import tracing
 
 # No answer has longer lines, and no single answer is longer.
 _LONGEST_LINE = 1 << 20
@@ -346,7 +348,7 @@ class LocalClient:
     @contextlib.contextmanager
     def _answer(self, method, path, body, timeout, headers=None):
         """Return the response to a request that succeeded."""
-        headers = dict(headers or {})
+        headers = {**tracing.headers(), **(headers or {})}
         if request_id := self._request_id():
             headers[REQUEST_ID_HEADER] = request_id
         with contextlib.closing(UnixConnection(self._path, self._timeout)

@@ -33,10 +33,13 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import logs
 from diffcache_openstack.common import rpc_history
 from diffcache_openstack.common.signing import signatures
+from diffcache_openstack.common import tracing
 
 LOG = log.getLogger(__name__)
 
 AMQP_PORT = 5672
+# What continues a trace, in the context of a message.
+TRACE = 'diffcache_trace'
 _LOOK_SECONDS = 3.0
 
 # How oslo.messaging marks the class of an error that came from another
@@ -56,7 +59,8 @@ def exposed(method: collections.abc.Callable) -> collections.abc.Callable:
     @functools.wraps(method)
     def answer(*args, **kwargs):
         try:
-            return method(*args, **kwargs)
+            with tracing.span('rpc', method=method.__qualname__):
+                return method(*args, **kwargs)
         except exceptions.DiffCacheError as error:
             raise _common(error) from error
         except Exception as error:
@@ -99,7 +103,10 @@ class ContextSerializer(oslo_messaging.Serializer):
         if isinstance(ctxt, dict):
             # It was serialized before, to be signed.
             return ctxt
-        return {**ctxt.to_dict(), 'auth_token': None}
+        values = {**ctxt.to_dict(), 'auth_token': None}
+        if ticket := tracing.ticket():
+            values[TRACE] = ticket
+        return values
 
     def deserialize_context(self, ctxt: dict) -> contexts.RequestContext:
         """Return the caller's context."""
@@ -237,8 +244,10 @@ class _GatedDispatcher:
             self._gate.admit(message)
         incoming.message['args'] = message.arguments
         incoming.ctxt[contexts.BOUND_HOST] = sender and sender.bound_host
+        origin = tracing.open_ticket(incoming.ctxt.get(TRACE))
         try:
-            result = self._dispatcher.dispatch(incoming)
+            with tracing.continued(origin):
+                result = self._dispatcher.dispatch(incoming)
         except oslo_messaging.ExpectedException as error:
             return self._failed(sender, error)
         return self._security.answer(sender, result)

@@ -30,7 +30,7 @@ def dump_order(order: interface.Order) -> str:
         'manifest': str(order.manifest) if order.manifest else None,
         'class': order.job_class, 'rate': order.rate,
         'durable': order.durable, 'in_place': order.in_place,
-        'max_size': order.max_size})
+        'max_size': order.max_size, 'trace': order.trace})
 
 
 def dump_hosts(hosts: typing.Iterable[interface.Host]) -> str:
@@ -53,6 +53,13 @@ def load_delivery(text: str, key: views.Key
     return interface.Delivery(
         document['source'], document['wan_bytes'], document['lan_bytes'],
         failures), document['warnings']
+
+
+def load_served(found: dict[str, typing.Any]) -> interface.Served:
+    """Read what a peer read for a trace."""
+    return interface.Served(
+        found['trace'], views.Key(found['kind'], found['id']),
+        found['began'], found['ended'], found['requests'], found['bytes'])
 
 
 def _source(source: interface.Source) -> dict[str, typing.Any]:

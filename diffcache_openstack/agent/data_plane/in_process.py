@@ -231,6 +231,11 @@ class InProcessDataPlane(interface.DataPlane):
         """See :meth:`.interface.DataPlane.take_complaints`."""
         return self._native.take_complaints()
 
+    def take_served(self, quiet: float) -> list[interface.Served]:
+        """See :meth:`.interface.DataPlane.take_served`."""
+        return [documents.load_served(found)
+                for found in self._native.take_served(quiet)]
+
     def close(self) -> None:
         """See :meth:`.interface.DataPlane.close`."""
         self._native.close()

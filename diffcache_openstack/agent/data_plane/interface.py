@@ -111,6 +111,8 @@ class Order:
         from; what crossed the WAN to elsewhere is lent to peers for a while
     :param max_size: the most bytes that a patch, a manifest or a recipe can
         have by the catalogue; None if that is unknown
+    :param trace: continues the trace that the order is part of, at the hosts
+        that are read from; None without one
     """
 
     key: views.Key
@@ -122,6 +124,7 @@ class Order:
     durable: bool = True
     in_place: bool = False
     max_size: int | None = None
+    trace: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +164,24 @@ class Delivery:
     wan_bytes: int = 0
     lan_bytes: int = 0
     failures: tuple[Failure, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """What a peer read of an object, in one step of a trace of its own.
+
+    :param trace: as the peer sent it: not verified
+    :param began: seconds since 1970, as is ``ended``
+    :param requests: number of requests
+    :param size: bytes of the object that they were for
+    """
+
+    trace: str
+    key: views.Key
+    began: float
+    ended: float
+    requests: int
+    size: int
 
 
 class Progress(typing.Protocol):
@@ -419,6 +440,15 @@ class DataPlane(abc.ABC):
         """Return problems with connections and hosts since the last call.
 
         :returns: address or host, reason and count of each
+        """
+
+    @abc.abstractmethod
+    def take_served(self, quiet: float) -> list[Served]:
+        """Return what peers read for traces, since the last call.
+
+        Nothing where the data plane was opened without ``traces``.
+
+        :param quiet: seconds in which nothing was added to what is returned
         """
 
     @abc.abstractmethod

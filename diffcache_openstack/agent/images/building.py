@@ -38,6 +38,7 @@ from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import tracing
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
@@ -373,8 +374,10 @@ class Builder:
         target = transfer.Target(
             key, step.dest, self._held.manifest(step.target),
             step.dest == self._held.path(key), step.durable)
-        return self.deliver(
-            target, [interface.BuildSource(parts.base, parts.patch)], throttle)
+        with tracing.span('patch', patch=step.patch.key.id):
+            return self.deliver(
+                target, [interface.BuildSource(parts.base, parts.patch)],
+                throttle)
 
     def _in_place(self, source, throttle, stack):
         """Return how the data plane reads a part, and what that cost."""
@@ -416,7 +419,8 @@ class Builder:
         :raises DiffCacheError: base or patch is damaged
         """
         started = time.monotonic()
-        self._tools.apply_patch(parts.base, parts.patch, step.dest)
+        with tracing.span('patch', patch=step.patch.key.id):
+            self._tools.apply_patch(parts.base, parts.patch, step.dest)
         if step.durable:
             files.sync(step.dest)
         return transfer.Moved(apply_seconds=time.monotonic() - started)

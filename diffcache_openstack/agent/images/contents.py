@@ -29,6 +29,7 @@ from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import tracing
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
@@ -121,11 +122,15 @@ class Contents:
                 throttle.progress = watch.progress
                 throttle.abandoned = lambda: (watch.gone.is_set()
                                               and not member.is_shared())
-            self._patches.request(key.id, throttle)
-            with self._arrivals.awaited(key.id, throttle) as route:
-                if route is None and watch is not None \
-                        and not member.is_shared():
-                    self._check_worth(template, watch.own_bytes)
+            with contextlib.ExitStack() as stack:
+                with tracing.span('decision', image=template.id) as span:
+                    self._patches.request(key.id, throttle)
+                    route = stack.enter_context(
+                        self._arrivals.awaited(key.id, throttle))
+                    span.note(awaited=route and route.describe())
+                    if route is None and watch is not None \
+                            and not member.is_shared():
+                        self._check_worth(template, watch.own_bytes)
                 return self._build(template, throttle, mode, route)
 
         with self._single_flight.share(key, throttle, build) as member:

@@ -26,6 +26,7 @@ from diffcache_openstack.agent.images import transfers as transfer
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import tracing
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
@@ -122,7 +123,10 @@ class Failover:
         """
         search, moved = _Search(attempt.throttle.excluded), transfer.Moved()
         while True:
-            candidates = self._candidates(key, attempt, search)
+            with tracing.span('lookup', object=key) as span:
+                candidates = self._candidates(key, attempt, search)
+                span.note(routes=len(candidates),
+                          first=attempt.describe(candidates[0]))
             try:
                 with files.read_errors(key):
                     outcome = attempt.execute(candidates)

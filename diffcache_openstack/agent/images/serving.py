@@ -38,6 +38,7 @@ from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import tracing
 from diffcache_openstack import objects
 from diffcache_openstack.sites import view as views
 
@@ -147,7 +148,10 @@ class ImageServer:
             predicted_seconds=0.0)
         started = time.monotonic()
         try:
-            built = self._bring(template, output, request.mode, watch)
+            with tracing.span('delivery', image=template.id,
+                              mode=request.mode) as span:
+                built = self._bring(template, output, request.mode, watch)
+                span.note(way=built.way, detail=built.detail)
         except exceptions.DiffCacheError as error:
             request.seconds = time.monotonic() - started
             request.error = str(error)

@@ -24,6 +24,7 @@ import threading
 from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import tracing
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
@@ -140,12 +141,20 @@ class Transfers:
         self._update_hosts()
         durable = throttle.durable if target.durable is None \
             else target.durable
-        order = interface.Order(
-            target.key, target.dest, tuple(sources), target.manifest,
-            throttle.job_class, throttle.rate, durable, target.in_place,
-            self._view().max_size_of(target.key))
-        with throttle.pulse.transferring():
-            return self._plane.deliver(order, throttle.handle, throttle.note)
+        ranked = tuple(sources)
+        with tracing.span('fetch', object=target.key) as span:
+            order = interface.Order(
+                target.key, target.dest, ranked, target.manifest,
+                throttle.job_class, throttle.rate, durable, target.in_place,
+                self._view().max_size_of(target.key), tracing.ticket())
+            with throttle.pulse.transferring():
+                delivery = self._plane.deliver(order, throttle.handle,
+                                               throttle.note)
+            span.note(source=_describe(ranked, delivery),
+                      wan_bytes=delivery.wan_bytes,
+                      lan_bytes=delivery.lan_bytes,
+                      failures=len(delivery.failures))
+        return delivery
 
     @contextlib.contextmanager
     def expecting(self, key: views.Key) -> collections.abc.Iterator[None]:
@@ -230,6 +239,20 @@ class Transfers:
                 f'The site map has no address for host {host}; another '
                 f'source is tried.')
         return interface.Host(found.name, found.url)
+
+
+def _describe(sources: tuple[interface.Source, ...],
+              delivery: interface.Delivery) -> str:
+    """Return the source that delivered, for a trace."""
+    if delivery.source is None:
+        return 'none'
+    source = sources[delivery.source]
+    if isinstance(source, interface.HostSource):
+        way = 'repository' if source.link is interface.Link.WAN else 'peer'
+        return f'{way}:{source.host.name}'
+    return 'build:' + '+'.join(
+        part.host.name if isinstance(part, interface.RemotePart) else 'own'
+        for part in (source.base, source.patch))
 
 
 def min_rates(links: views.Links, min_rate: float,

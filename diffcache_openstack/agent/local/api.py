@@ -47,6 +47,7 @@ from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
+from diffcache_openstack.common import tracing
 from diffcache_openstack import objects
 from diffcache_openstack.ssdcache import server as server_options
 
@@ -432,12 +433,13 @@ class LocalApi:
                 ) -> wrappers.Response:
         """Run long work in a thread, and send its progress meanwhile."""
         ended: queue.SimpleQueue = queue.SimpleQueue()
-        context = _context_of(request)
+        context, origin = _context_of(request), tracing.current()
 
         def run() -> None:
             context.update_store()
             try:
-                ended.put(work())
+                with tracing.continued(origin):
+                    ended.put(work())
             except exceptions.DiffCacheError as error:
                 ended.put(_error(error))
             except Exception as error:

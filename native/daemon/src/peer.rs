@@ -135,7 +135,11 @@ impl Peers {
     pub fn object(&self, url: &str, role: Role, key: ObjectKey) -> Result<Object, DaemonError> {
         let peer = Peer::parse(url).map_err(|error| DaemonError::Config(error.to_string()))?;
         Ok(Object {
-            remote: Remote { peer, key },
+            remote: Remote {
+                peer,
+                key,
+                trace: None,
+            },
             client: match role {
                 Role::Repository => self.repositories.clone(),
                 Role::Holder | Role::Home => self.site.clone(),

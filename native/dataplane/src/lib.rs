@@ -13,6 +13,7 @@
 //! * [`client`](fetching::client) asks peers over [`connection`](fetching::connection)s; [`fetch`](fetching::fetch) gets whole objects, verified, into [`part`](fetching::part)s that survive interruptions; [`source`](fetching::source) reads ranges for core's
 //!   patcher and [`build`](fetching::build) writes what that makes.
 //! * [`minimum_rate`](fetching::minimum_rate) says how slow a peer may be, [`origins`](fetching::origins) which bytes of a part came from whom, and [`standing`](fetching::standing) which hosts are left alone for a while.
+//! * [`traces`] keep what was sent for requests that belong to a trace.
 //!
 //! What a peer sends is never trusted: templates are verified leaf by leaf against their manifest, patches, manifests and forms by their own hash.
 
@@ -27,6 +28,7 @@ pub mod plane;
 pub mod progress;
 pub mod serving;
 pub mod shaper;
+pub mod traces;
 pub mod transport;
 
 #[cfg(test)]

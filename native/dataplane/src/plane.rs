@@ -30,6 +30,7 @@ use crate::serving::objects::{Landing, Objects, ObjectsError};
 use crate::serving::partial::Partial;
 use crate::serving::server::{Limits, Server, Service};
 use crate::shaper::Shaper;
+use crate::traces::{Served, Traces};
 use crate::transport::auth::{fresh_nonce, Keys, OldSignatures, Verifier};
 use crate::transport::frames::Slots;
 use crate::transport::tls::{self, Tls};
@@ -74,6 +75,8 @@ pub struct Config {
     pub distrust_time: Duration,
     /// The server's bounds.
     pub limits: Limits,
+    /// Whether what is sent for traces is kept for the caller.
+    pub traces: bool,
 }
 
 /// Options that every getting of an object has.
@@ -180,6 +183,7 @@ impl DataPlane {
             gate: Arc::new(Gate::default()),
             limits: config.limits,
             coders: Slots::new(std::thread::available_parallelism().map_or(1, |n| n.get())),
+            traces: config.traces.then(Traces::default),
         });
         let started = Server::start(service.clone(), listener);
         let server = started.map_err(|source| listen_error(&config.listen, source))?;
@@ -304,6 +308,12 @@ impl DataPlane {
     /// What was wrong with connections to this host, and with what peers sent, since this was last asked.
     pub fn take_complaints(&self) -> Vec<Complaint> {
         self.service.complaints.take()
+    }
+
+    /// What was sent for traces, and nothing was added to for so long, since this was last asked.
+    pub fn take_served(&self, quiet: Duration) -> Vec<Served> {
+        let traces = self.service.traces.as_ref();
+        traces.map_or_else(Vec::new, |traces| traces.take(quiet))
     }
 
     /// Counters and present state.

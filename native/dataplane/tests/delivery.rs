@@ -119,6 +119,7 @@ impl Hosts {
             durable: false,
             max_size: None,
             in_place: false,
+            trace: None,
         }
     }
 
@@ -666,4 +667,43 @@ fn patches_do_not_arrive_by_other_means() {
     };
     let delivery = all.deliver("h2", &order).unwrap();
     assert_eq!(delivery.wan_bytes, 50_000);
+}
+
+#[test]
+fn a_trace_reaches_the_hosts_that_an_object_is_read_from() {
+    let all = Hosts::with(|config| Config {
+        traces: true,
+        ..config
+    });
+    for name in ["h1", "h2"] {
+        let order = Order {
+            trace: Some(format!("of-{name}")),
+            ..all.wan_order(name)
+        };
+        all.moved(name, &order);
+    }
+    // The second one reads from the first, which knows a response to be sent only after it was read.
+    let served = std::sync::Mutex::new(Vec::new());
+    until("what h1 sent was noted", || {
+        let mut served = served.lock().unwrap();
+        served.extend(all.host("h1").take_served(Duration::ZERO));
+        !served.is_empty()
+    });
+    let served = served.into_inner().unwrap();
+    assert_eq!(served[0].trace.as_str(), "of-h2");
+    assert_eq!(served[0].object, all.image.key);
+    assert!(served[0].bytes > 0 && served[0].requests > 0);
+    // It was not set up to keep any.
+    assert!(all.repository.take_served(Duration::ZERO).is_empty());
+}
+
+#[test]
+fn an_order_with_a_text_that_fits_no_header_is_refused() {
+    let all = Hosts::new();
+    let order = Order {
+        trace: Some("a\r\nX-DiffCache-Hold: 9".to_owned()),
+        ..all.wan_order("h1")
+    };
+    let error = all.deliver("h1", &order).unwrap_err();
+    assert!(matches!(error, TransferError::Invalid(_)), "{error:?}");
 }

@@ -73,6 +73,7 @@ impl Scene {
         Remote {
             peer: client::Peer::parse(&peer.url()).unwrap(),
             key: self.held.key,
+            trace: None,
         }
     }
 }

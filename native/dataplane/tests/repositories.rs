@@ -78,6 +78,7 @@ impl Two {
             durable: false,
             max_size: None,
             in_place: false,
+            trace: None,
         }
     }
 

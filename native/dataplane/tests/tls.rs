@@ -138,6 +138,7 @@ fn fetch_from(
     let remote = Remote {
         peer: Peer::parse(url).unwrap(),
         key,
+        trace: None,
     };
     let dest = site.path("output");
     reader.fetch(&remote, None, None, &job(&dest))

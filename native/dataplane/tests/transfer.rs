@@ -579,7 +579,16 @@ fn a_peer_that_breaks_off_gets_a_second_chance_and_no_third() {
     };
     let peer = broken_peer(vec![part("", &bytes[..400]), Vec::new()]);
     let error = b
-        .fetch(&Remote { peer, key }, None, None, &job(&site.path("x")))
+        .fetch(
+            &Remote {
+                peer,
+                key,
+                trace: None,
+            },
+            None,
+            None,
+            &job(&site.path("x")),
+        )
         .unwrap_err();
     assert!(
         matches!(error, TransferError::PeerUnavailable { .. }),
@@ -588,8 +597,17 @@ fn a_peer_that_breaks_off_gets_a_second_chance_and_no_third() {
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n".to_vec();
     let rest = part("Content-Range: bytes 400-999/1000\r\n", &bytes[400..]);
     let peer = broken_peer(vec![[head, rest].concat()]);
-    b.fetch(&Remote { peer, key }, None, None, &job(&site.path("x")))
-        .unwrap();
+    b.fetch(
+        &Remote {
+            peer,
+            key,
+            trace: None,
+        },
+        None,
+        None,
+        &job(&site.path("x")),
+    )
+    .unwrap();
     assert_eq!(std::fs::read(site.path("x")).unwrap(), bytes);
 }
 
@@ -608,7 +626,16 @@ fn nonsense_from_a_peer_is_an_error_not_an_object() {
     ] {
         let peer = broken_peer(vec![answer.into(), answer.into()]);
         let error = b
-            .fetch(&Remote { peer, key }, None, None, &job(&site.path("x")))
+            .fetch(
+                &Remote {
+                    peer,
+                    key,
+                    trace: None,
+                },
+                None,
+                None,
+                &job(&site.path("x")),
+            )
             .unwrap_err();
         assert!(
             matches!(error, TransferError::PeerUnavailable { .. }),
@@ -619,13 +646,31 @@ fn nonsense_from_a_peer_is_an_error_not_an_object() {
     let peer = broken_peer(vec![wrong.into()]);
     let dest = site.path("y");
     let error = b
-        .fetch(&Remote { peer, key }, None, None, &job(&dest))
+        .fetch(
+            &Remote {
+                peer,
+                key,
+                trace: None,
+            },
+            None,
+            None,
+            &job(&dest),
+        )
         .unwrap_err();
     assert!(matches!(error, TransferError::Integrity { .. }), "{error}");
     let endless = "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n";
     let peer = broken_peer(vec![endless.into(), endless.into()]);
     let error = b
-        .fetch(&Remote { peer, key }, None, None, &job(&dest))
+        .fetch(
+            &Remote {
+                peer,
+                key,
+                trace: None,
+            },
+            None,
+            None,
+            &job(&dest),
+        )
         .unwrap_err();
     // The peer breaks off; the disk is not full because it says so.
     assert!(

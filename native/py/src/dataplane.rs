@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
@@ -66,6 +66,12 @@ fn parse_seconds(name: &str, seconds: f64) -> PyResult<Duration> {
         )));
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Seconds since 1970; 0 for times before.
+fn unix_seconds(time: SystemTime) -> f64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// A handle on the deliveries that it was given to.
@@ -262,6 +268,7 @@ impl DataPlane {
                 stall: seconds("stall_timeout", 20.0)?,
                 ..Limits::default()
             },
+            traces: take(&given, "traces")?.unwrap_or(false),
         };
         if let Some(unknown) = given.keys().iter().next() {
             let message = format!("DataPlane() got an unexpected option {unknown}");
@@ -348,6 +355,25 @@ impl DataPlane {
         taken
             .map(|one| (one.about, one.reason, one.count))
             .collect()
+    }
+
+    /// What was sent for traces since the last call, and nothing was added to for so many seconds: dicts with the trace's text, kind and id
+    /// of the object, began and ended in seconds since 1970, requests and bytes.
+    fn take_served<'py>(&self, py: Python<'py>, quiet: f64) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let quiet = parse_seconds("quiet", quiet)?;
+        let served = self.0.take_served(quiet).into_iter();
+        let dicts = served.map(|one| {
+            let dict = PyDict::new(py);
+            dict.set_item("trace", one.trace.as_str())?;
+            dict.set_item("kind", one.object.kind.as_str())?;
+            dict.set_item("id", one.object.id_hex())?;
+            dict.set_item("began", unix_seconds(one.began))?;
+            dict.set_item("ended", unix_seconds(one.ended))?;
+            dict.set_item("requests", one.requests)?;
+            dict.set_item("bytes", one.bytes)?;
+            Ok(dict)
+        });
+        dicts.collect()
     }
 
     /// Counters and present state, as a dict; bytes per kind are body bytes.

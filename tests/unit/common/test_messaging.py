@@ -18,10 +18,12 @@ from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import rpc_history
+from diffcache_openstack.common import tracing
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests import base
+from tests import traces
 
 TOPIC = 'topic'
 # The endpoint below is of an earlier release, and has no more than 1.1.
@@ -110,6 +112,24 @@ class TestMessaging(MessagingTest):
         self.assertEqual(self.ctxt.request_id, known.request_id)
         self.assertEqual('test', known.user_id)
         self.assertTrue(known.is_admin)
+
+    def test_a_trace_is_continued(self):
+        collected = self.useFixture(traces.Traces())
+        begun = tracing.Origin(str(uuid.uuid4()), str(uuid.uuid4()),
+                               traces.KEY)
+        with tracing.continued(begun):
+            self.client().call(self.ctxt, 'echo', value=None)
+        span = collected.one('rpc')
+        self.assertEqual(begun[:2], (span['base_id'], span['parent_id']))
+        self.assertEqual('method=Endpoint.echo',
+                         span['info']['function']['args'])
+
+    def test_a_forged_trace_is_ignored(self):
+        collected = self.useFixture(traces.Traces())
+        with tracing.continued(tracing.Origin(
+                str(uuid.uuid4()), str(uuid.uuid4()), 'another key')):
+            self.client().call(self.ctxt, 'echo', value=None)
+        self.assertEqual([], collected.payloads)
 
     def test_own_error_arrives_as_raised(self):
         error = self.assertRaises(exceptions.NotFound, self.client().call,

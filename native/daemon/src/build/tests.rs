@@ -83,6 +83,7 @@ impl Host {
             compress_below: 0.0,
             distrust_time: LIMIT,
             limits: Limits::default(),
+            traces: false,
         });
         Host {
             folder,

@@ -460,6 +460,7 @@ fn remote(peer: &Peer, key: ObjectKey) -> Remote {
     Remote {
         peer: peer.clone(),
         key,
+        trace: None,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::fetching::standing::Offence;
 use crate::gate::lock;
 use crate::ids::{Kind, ObjectKey};
 use crate::serving::server::{self, ErrorBody};
+use crate::traces::{self, Trace};
 use crate::transport::auth::{self, Destination, Keys, OldSignatures, Signed};
 use crate::transport::frames;
 use crate::transport::tls::Tls;
@@ -95,6 +96,8 @@ pub struct Remote {
     pub peer: Peer,
     /// The object.
     pub key: ObjectKey,
+    /// What it is read for, if that is traced.
+    pub trace: Option<Trace>,
 }
 
 impl Remote {
@@ -374,7 +377,7 @@ impl Client {
         remote: &Remote,
         ask: &Ask<'_>,
     ) -> Result<(), Fault> {
-        self.send_to(connection, &remote.peer, ask)
+        self.write(connection, &remote.peer, ask, remote.trace.as_ref())
     }
 
     fn send_to(
@@ -382,6 +385,16 @@ impl Client {
         connection: &mut Connection,
         peer: &Peer,
         ask: &Ask<'_>,
+    ) -> Result<(), Fault> {
+        self.write(connection, peer, ask, None)
+    }
+
+    fn write(
+        &self,
+        connection: &mut Connection,
+        peer: &Peer,
+        ask: &Ask<'_>,
+        trace: Option<&Trace>,
     ) -> Result<(), Fault> {
         let range = ask
             .range
@@ -399,6 +412,9 @@ impl Client {
         }
         if ask.takes_frames {
             message.push_str(&format!("X-DiffCache-Accept: {}\r\n", frames::CODING));
+        }
+        if let Some(trace) = trace {
+            message.push_str(&format!("{}: {}\r\n", traces::HEADER, trace.as_str()));
         }
         if !range.is_empty() {
             message.push_str(&format!("Range: {range}\r\n"));

@@ -20,6 +20,7 @@ use crate::fetching::wan::{Attempt, Handle};
 use crate::gate::{lock, Cancel};
 use crate::ids::{Kind, ObjectKey};
 use crate::plane::{check_rate, DataPlane, Job};
+use crate::traces::Trace;
 
 /// How often a fill that waits for the WAN reports that it does.
 const WAITING_REPORT: Duration = Duration::from_secs(1);
@@ -118,6 +119,9 @@ pub struct Order {
     pub max_size: Option<u64>,
     /// Whether `dest` is where this plane serves the object from; elsewhere it is lent to peers for a while.
     pub in_place: bool,
+    /// The step of a trace that it is part of.
+    #[serde(default)]
+    pub trace: Option<String>,
 }
 
 /// Bytes of the transfer that is under way.
@@ -167,6 +171,7 @@ struct Run<'a> {
     key: ObjectKey,
     handle: &'a Handle,
     watch: Option<Watch<'a>>,
+    trace: Option<Trace>,
     refused: Cancel,
     warnings: Vec<String>,
     wan_bytes: AtomicU64,
@@ -189,12 +194,14 @@ impl DataPlane {
             TransferError::Invalid(format!("'{}/{}' is no object", order.kind, order.id))
         })?;
         check_rate(order.rate)?;
+        let trace = order.trace.as_deref().map(parse_trace).transpose()?;
         let mut run = Run {
             plane: self,
             order,
             key,
             handle,
             watch,
+            trace,
             refused: Cancel::default(),
             warnings: Vec::new(),
             wan_bytes: AtomicU64::default(),
@@ -368,6 +375,11 @@ impl Source {
     }
 }
 
+fn parse_trace(text: &str) -> Result<Trace, TransferError> {
+    Trace::parse(text)
+        .ok_or_else(|| TransferError::Invalid(format!("'{text}' is no text of a trace")))
+}
+
 impl PartSource {
     fn host(&self) -> Option<&str> {
         match self {
@@ -383,7 +395,7 @@ impl PartSource {
         }
     }
 
-    fn place(&self) -> Result<Place, TransferError> {
+    fn place(&self, trace: &Option<Trace>) -> Result<Place, TransferError> {
         match self {
             PartSource::File { path } => Ok(Place::Local(path.clone())),
             PartSource::Host {
@@ -395,8 +407,12 @@ impl PartSource {
             } => {
                 let key = ObjectKey::parse(kind, id)
                     .ok_or_else(|| TransferError::Invalid(format!("'{kind}/{id}' is no object")))?;
-                let peer = Peer::parse(url)?;
-                Ok(Place::Remote(Remote { peer, key }, *max_size))
+                let remote = Remote {
+                    peer: Peer::parse(url)?,
+                    key,
+                    trace: trace.clone(),
+                };
+                Ok(Place::Remote(remote, *max_size))
             }
         }
     }
@@ -418,7 +434,7 @@ impl Run<'_> {
         let manifest = self.order.manifest.as_deref().ok_or_else(|| {
             TransferError::Invalid(format!("{}: a build needs a manifest", self.key))
         })?;
-        let (base, patch) = (base.place()?, patch.place()?);
+        let (base, patch) = (base.place(&self.trace)?, patch.place(&self.trace)?);
         let built = self.resuming(|attempt, rate| {
             self.with_job(&attempt.interrupt, false, |job| {
                 self.plane.build(&base, &patch, manifest, rate, job)
@@ -580,6 +596,7 @@ impl Run<'_> {
         let remote = Remote {
             peer: Peer::parse(url)?,
             key: self.key,
+            trace: self.trace.clone(),
         };
         self.with_job(interrupt, over_wan, |job| {
             self.plane

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use diffcache_core::compressed::Encoder;
 
@@ -33,6 +33,7 @@ impl Connection<'_> {
         after: After,
     ) -> io::Result<After> {
         let method = request.method.as_str();
+        let began = SystemTime::now();
         match self.open_object(key, request) {
             Ok(mut body) => {
                 let hold = Duration::from_secs(request.hold);
@@ -57,6 +58,11 @@ impl Connection<'_> {
                 };
                 if sent.is_err() && method != "HEAD" {
                     service.counters.count(Event::Dropped);
+                }
+                if let (Some(traces), Some(trace), "GET") =
+                    (&service.traces, &request.trace, method)
+                {
+                    traces.note(trace, key, began, length);
                 }
                 sent.map(|()| after)
             }

@@ -4,6 +4,7 @@
 //! guesses where a message ends.
 
 use crate::ids::ObjectKey;
+use crate::traces::{self, Trace};
 use crate::transport::frames;
 
 /// Longest request line and headers together, in bytes.
@@ -94,6 +95,8 @@ pub struct Request {
     pub only_present: bool,
     /// Whether frames are taken in place of a template's bytes.
     pub takes_frames: bool,
+    /// What the object is read for, if the peer traces that.
+    pub trace: Option<Trace>,
 }
 
 /// Longest time that a reader is counted while it is away, in seconds.
@@ -127,6 +130,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
         hold: 0,
         only_present: false,
         takes_frames: false,
+        trace: None,
     };
     read_headers(head.headers, &mut request)?;
     Ok(Some((request, length)))
@@ -137,7 +141,7 @@ fn read_headers(
     request: &mut Request,
 ) -> Result<(), RequestError> {
     let (mut range, mut length, mut connection, mut hold) = (None, None, None, None);
-    let (mut host, mut fetch, mut accept) = (None, None, None);
+    let (mut host, mut fetch, mut accept, mut trace) = (None, None, None, None);
     for header in headers {
         let slot = match header.name.to_ascii_lowercase().as_str() {
             "host" => &mut host,
@@ -148,6 +152,7 @@ fn read_headers(
             "x-diffcache-hold" => &mut hold,
             "x-diffcache-fetch" => &mut fetch,
             "x-diffcache-accept" => &mut accept,
+            name if name.eq_ignore_ascii_case(traces::HEADER) => &mut trace,
             "transfer-encoding" => return Err(RequestError::LengthRequired),
             "expect" => return Err(RequestError::Expectation),
             _ => continue,
@@ -182,6 +187,8 @@ fn read_headers(
     // Codings that this server does not know are not used.
     request.takes_frames =
         accept.is_some_and(|text| text.split(',').any(|each| each.trim() == frames::CODING));
+    // A text that cannot be one is no reason not to serve.
+    request.trace = trace.as_deref().and_then(Trace::parse);
     request.range = range.unwrap_or_default();
     request.host = host.unwrap_or_default();
     Ok(())
@@ -282,6 +289,15 @@ mod tests {
         assert!(request.keep_alive);
         for cut in 0..bytes.len() {
             assert_eq!(parse(&bytes[..cut]).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_trace_is_no_reason_not_to_serve() {
+        for (text, trace) in [("YQ==.0f", Some("YQ==.0f")), ("a b", None)] {
+            let bytes = head(&format!("GET / HTTP/1.1\nX-DiffCache-Trace: {text}"));
+            let request = parse(&bytes).unwrap().unwrap().0;
+            assert_eq!(request.trace.as_ref().map(Trace::as_str), trace);
         }
     }
 

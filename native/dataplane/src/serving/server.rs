@@ -25,6 +25,7 @@ use crate::serving::partial::PartialError;
 use crate::serving::request::{self, Request, RequestError, Route};
 use crate::serving::sigpipe;
 use crate::shaper::Shaper;
+use crate::traces::Traces;
 use crate::transport::auth::{self, Accepted, Signed, Verifier};
 use crate::transport::frames::Slots;
 use crate::transport::session::SessionError;
@@ -103,6 +104,8 @@ pub struct Service {
     pub limits: Limits,
     /// Responses that may be compressed at the same time.
     pub coders: Slots,
+    /// What was sent for traces; `None` keeps nothing of it.
+    pub traces: Option<Traces>,
 }
 
 /// What a host asks a coordinator for.

@@ -78,6 +78,7 @@ impl Site {
             compress_below: 0.0,
             distrust_time: Duration::from_secs(300),
             limits: Limits::default(),
+            traces: false,
         }
     }
 
@@ -168,6 +169,7 @@ pub fn remote(plane: &DataPlane, key: ObjectKey) -> Remote {
     Remote {
         peer: Peer::parse(plane.url()).unwrap(),
         key,
+        trace: None,
     }
 }
 

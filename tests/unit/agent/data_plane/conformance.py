@@ -575,6 +575,25 @@ class ServerTests(DataPlaneTests):
         status, error = self.request(plane, 'GET', '/v1/objects/x/y')
         self.assertEqual((404, 'route'), (status, error['reason']))
 
+    def test_what_peers_read_for_a_trace_is_known(self):
+        holder, reader = self.plane('a', traces=True), self.plane('b')
+        patch = self.hold('a', 'patches', b'content' * 1000)
+        for trace in ('Zm9v.0f', None):
+            self.fetch(reader, holder, 'patches', patch, trace=trace)
+        found = []
+        # It is noted after the last byte was sent.
+        wait_until(lambda: found.extend(holder.take_served(0.0)) or found)
+        [served] = found
+        self.assertEqual(
+            ('Zm9v.0f', view.Key('patches', patch), 7000),
+            (served.trace, served.key, served.size))
+        self.assertLessEqual(served.began, served.ended)
+        self.assertLess(abs(time.time() - served.ended), 3600)
+        self.assertGreater(served.requests, 0)
+        self.assertEqual([], reader.take_served(0.0))
+        self.assertRaises(exceptions.InvalidInput, self.fetch, reader,
+                          holder, 'patches', patch, trace='a\r\nb: c')
+
     def test_unsigned_requests_are_refused(self):
         status, error = self.request(self.plane('a'), 'GET', '/v1/health')
         self.assertEqual((401, 'no-credentials'), (status, error['reason']))

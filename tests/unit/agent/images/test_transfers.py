@@ -11,14 +11,17 @@
 #    under the License.
 import dataclasses
 import pathlib
+import uuid
 
 from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import tracing
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 from tests import base
+from tests import traces
 from tests.unit.agent import fakes
 
 CONTENT = b'target'
@@ -158,8 +161,12 @@ class TransfersTest(base.TestCase):
 
     def test_an_order_has_its_throttle(self):
         orders = []
-        self.patch(self.host.plane, 'deliver',
-                   lambda order, *rest: orders.append((order, *rest)))
+
+        def deliver(order, *rest):
+            orders.append((order, *rest))
+            return interface.Delivery(None)
+
+        self.patch(self.host.plane, 'deliver', deliver)
         fill = throttles.FillThrottle(fakes.Handle(), 1000, lambda: True)
         request = throttles.Throttle(fakes.Handle(), durable=False)
         for limits in (fill, request):
@@ -173,3 +180,35 @@ class TransfersTest(base.TestCase):
             [(order.job_class, order.rate, order.durable, order.in_place)
              for order, *_ in orders])
         self.assertEqual([fill.handle, fill.note], list(orders[0][1:]))
+        self.assertEqual([None] * 3, [order.trace for order, *_ in orders])
+
+    def test_an_order_is_a_step_of_its_trace(self):
+        collected = self.useFixture(traces.Traces())
+        part = interface.RemotePart(interface.Host('h1', 'http://h1:1'),
+                                    views.Key(views.TEMPLATES, '1' * 64))
+        peer = interface.HostSource(part.host, interface.Link.LAN)
+        repository = interface.HostSource(interface.Host('r', 'http://r:1'),
+                                          interface.Link.WAN)
+        sources = [peer, repository, interface.BuildSource(
+            part, self.directory / 'patch')]
+        orders = []
+        begun = tracing.Origin(str(uuid.uuid4()), str(uuid.uuid4()),
+                               traces.KEY)
+        for number, described in ((0, 'peer:h1'), (1, 'repository:r'),
+                                  (2, 'build:h1+own'), (None, 'none')):
+            def deliver(order, *_rest, source=number):
+                orders.append(order)
+                return interface.Delivery(source, 7, 8)
+
+            self.patch(self.host.plane, 'deliver', deliver)
+            with tracing.continued(begun):
+                self.transfers.deliver(self.target(), sources,
+                                       throttles.Throttle(fakes.Handle()))
+            span = collected.one('fetch')
+            self.assertEqual(begun[:2], (span['base_id'], span['parent_id']))
+            self.assertEqual((begun.base_id, span['trace_id']),
+                             tracing.open_ticket(orders[-1].trace)[:2])
+            self.assertEqual(
+                f'source={described} wan_bytes=7 lan_bytes=8 failures=0',
+                collected.one('fetch', 'stop')['info']['function']['result'])
+            collected.payloads.clear()

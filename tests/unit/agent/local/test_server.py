@@ -27,9 +27,11 @@ from diffcache_openstack.agent.local import server
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
+from diffcache_openstack.common import tracing
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests import base
+from tests import traces
 
 IMAGE = 'c1b1a3f2-0000-4000-8000-000000000001'
 DATA = bytes(range(256)) * 9000
@@ -98,6 +100,8 @@ class Rooms:
         finally:
             self.running -= 1
         self._fail_if_told()
+        with tracing.span('work'):
+            pass
         return objects.Request(
             id=str(uuid.uuid4()), template_id=image_id, host='h1',
             way='build', seconds=1.5, started_at=objects_base.now())
@@ -193,6 +197,27 @@ class LocalApiTest(base.TestCase):
         self.worker.requests.clear()
         self.client.image(IMAGE)
         self.assertNotIn(request_id, self.worker.requests)
+
+    def test_work_is_part_of_the_trace_of_its_client(self):
+        collected = self.useFixture(traces.Traces())
+        path = self.directory / 'traced.sock'
+        traced = server.LocalServer(path, None, tracing.traced(
+            api.LocalApi(*[self.worker] * 6)))
+        traced.start()
+        self.addCleanup(traced.stop)
+        begun = tracing.Origin(str(uuid.uuid4()), str(uuid.uuid4()),
+                               traces.KEY)
+        self.worker.let_go.set()
+        client = local_client.LocalClient(str(path))
+        with tracing.continued(begun):
+            client.content(IMAGE, '/out')
+        wsgi, work = (collected.one(name) for name in ('wsgi', 'work'))
+        self.assertEqual(begun[:2], (wsgi['base_id'], wsgi['parent_id']))
+        self.assertEqual(wsgi['trace_id'], work['parent_id'])
+        # Without a trace there are no more of them.
+        client.content(IMAGE, '/out')
+        for name in ('wsgi', 'work'):
+            collected.one(name)
 
     def test_images_that_are_served_while_they_arrive(self):
         self.assertEqual({'path': f'/mount/{IMAGE}', 'reason': None},

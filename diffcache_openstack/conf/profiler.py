@@ -1,0 +1,74 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options of traces, with the names that other services have for them.
+
+They are not taken from osprofiler, which may be missing, so that a service
+that is to trace without it can say so.
+"""
+
+import copy
+
+from oslo_config import cfg
+
+GROUP = cfg.OptGroup(
+    'profiler',
+    title='Traces',
+    help='Traces of requests across services, by osprofiler: the extra'
+         ' ``tracing`` of this package. Nova, Glance and the other services'
+         ' have the same group.')
+
+OPTS: list[cfg.Opt] = [
+    cfg.BoolOpt(
+        'enabled',
+        default=False,
+        help='''
+Send spans of the requests that come with a trace. Nothing is sent of others:
+a trace begins with a client that knows one of ``hmac_keys``, for example
+``openstack --os-profile KEY``. A service that has it enabled and lacks
+osprofiler does not start.
+'''),
+    cfg.StrOpt(
+        'hmac_keys',
+        default='',
+        secret=True,
+        help='''
+Secrets, separated by commas, one of which has signed each trace that is
+followed; other traces are ignored. The first services of a request and this
+one need one in common: the group ``[profiler]`` of Nova and Glance. Whoever
+knows one can have services send spans. Needed where ``enabled`` is set, and
+not ``SECRET_KEY``, the default of osprofiler, which everybody knows.
+'''),
+    cfg.StrOpt(
+        'connection_string',
+        default='messaging://',
+        secret=True,
+        help='''
+Where spans are sent, as osprofiler writes it: ``messaging://`` is the message
+broker of ``transport_url``, ``otlp://HOST:4318`` a collector of OpenTelemetry
+or Jaeger, which takes the packages ``opentelemetry-sdk`` and
+``opentelemetry-exporter-otlp``; ``redis://HOST:6379`` and
+``elasticsearch://HOST:9200`` take the packages of the same name. Spans that
+cannot be sent as fast as they come are dropped; no request waits for that.
+'''),
+]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
+    conf.register_group(copy.deepcopy(GROUP))
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
+    """Return the group and its options for the sample configuration."""
+    return {GROUP: OPTS}
