@@ -61,6 +61,8 @@ HISTORY: dict[str, str] = {
     '1.11': 'Hydrations of images that servers run from while they arrive:'
             ' ``GET /v1/hydrations``, ``GET`` and ``PATCH'
             ' /v1/hydrations/{server_id}``.',
+    '1.12': 'Volumes in SSD caches have ``admission``, which ``PATCH``'
+            ' changes.',
 }
 
 

@@ -83,8 +83,8 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
                             ) -> _volume.VolumeCache:
         """Change settings of a volume; retry after a concurrent change.
 
-        :param values: limit, min and max in blocks, weight, priority, mode
-            and sla; None removes one
+        :param values: limit, min and max in blocks, weight, priority, mode,
+            sla and admission; None removes one
         """
         for left in reversed(range(_TRIES)):
             volume = self.get_volume_cache(volume_id)

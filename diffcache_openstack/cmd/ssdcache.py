@@ -110,22 +110,23 @@ class Serve(quick.Quick, command.Command):
         parser.add_argument(
             '--volume', action='append', type=_volume, default=[],
             metavar='NAME=ORIGIN[,mode=MODE][,limit=BLOCKS]'
-                    '[,sequential=BYTES]',
+                    '[,sequential=BYTES][,admission=N]',
             help='Volume, and what it is: see "diffcache ssdcache attach". The'
                  ' mode is'
                  ' write-through (default), write-back, write-around or'
                  ' pass-through; the limit is the most blocks that it has in'
                  ' the cache (default: an equal part of what the limits of'
-                 ' others leave); for sequential see --sequential-cutoff.'
-                 ' May be repeated.')
+                 ' others leave); for sequential and admission see'
+                 ' --sequential-cutoff and --admission. May be repeated.')
         parser.add_argument(
             '--evict', choices=simulation.EVICTIONS, default='lru',
             help='Which block leaves a full partition (default: lru).')
         parser.add_argument(
             '--admission', metavar='N', type=int, default=1,
-            choices=range(1, simulation.MAX_ADMISSION + 1),
+            choices=range(1, server.MAX_ADMISSION + 1),
             help='Cache a block at the N-th reference to it within as many'
-                 ' references as the volume\'s limit (default: 1).')
+                 ' references as the volume\'s limit, unless the volume has'
+                 ' a number of its own (default: 1).')
         parser.add_argument(
             '--sequential-cutoff', metavar='BYTES', type=_number, default=0,
             help='Do not cache what a request adds after this many bytes in'
@@ -253,12 +254,20 @@ class Curve(quick.Quick, show.ShowOne):
             for name, value in found.items()]
 
 
+def _add_admission(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument(
+        '--admission', metavar='N', type=int,
+        choices=range(server.MAX_ADMISSION + 1),
+        help='Cache a block at the N-th reference to it; 0 for the number that'
+             f' the cache was started with{text}.')
+
+
 class Attach(_VolumeControl):
     """Serve one more volume, until it is detached.
 
     Its export, shown by its name, is served again after each start of the
-    cache. A volume that is attached with the same origin gets the mode and
-    the limit.
+    cache. A volume that is attached with the same origin gets the mode, the
+    limit and the other options.
     """
 
     COMMAND = 'attach'
@@ -284,6 +293,8 @@ class Attach(_VolumeControl):
                             help='Do not cache what a request adds after this'
                                  ' many bytes in sequence; 0 for never'
                                  ' (default: 0).')
+        _add_admission(parser, ' (default: 0)')
+        parser.set_defaults(admission=0)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -291,7 +302,9 @@ class Attach(_VolumeControl):
         args = parsed_args
         return self._run(args, volume=args.name,
                          origin=server.absolute(args.origin), mode=args.mode,
-                         limit=args.limit, sequential=args.sequential_cutoff)
+                         limit=args.limit, sequential=args.sequential_cutoff,
+                         **({'admission': args.admission} if args.admission
+                            else {}))
 
 
 class Resize(_VolumeControl):
@@ -304,7 +317,7 @@ class Resize(_VolumeControl):
 
 
 class Set(_VolumeControl):
-    """Change the limit or the mode of a volume while it is in use."""
+    """Change settings of a volume while it is in use."""
 
     COMMAND = 'set'
 
@@ -315,12 +328,19 @@ class Set(_VolumeControl):
             help='The most blocks that the volume has in the cache.')
         parser.add_argument('--mode', choices=server.MODES,
                             help='What the cache does with reads and writes.')
+        parser.add_argument('--sequential-cutoff', metavar='BYTES',
+                            type=_number,
+                            help='Do not cache what a request adds after this'
+                                 ' many bytes in sequence; 0 for never.')
+        _add_admission(parser, '')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[typing.Any]]:
         args = parsed_args
-        fields = {'limit': args.limit, 'mode': args.mode}
+        fields = {'limit': args.limit, 'mode': args.mode,
+                  'sequential': args.sequential_cutoff,
+                  'admission': args.admission}
         return self._run(args, volume=args.name, **{
             field: value for field, value in fields.items()
             if value is not None})

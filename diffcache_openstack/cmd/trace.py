@@ -22,6 +22,7 @@ from diffcache_openstack.cmd import progress
 from diffcache_openstack.cmd import quick
 from diffcache_openstack.ssdcache import curves
 from diffcache_openstack.ssdcache import partition
+from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache import simulation
 from diffcache_openstack.ssdcache.sizing import base
 
@@ -400,7 +401,7 @@ class Simulate(quick.Quick, show.ShowOne):
                  ' they were not in the trace (default: allocate).')
         parser.add_argument(
             '--admission', metavar='N', default=1,
-            type=_whole(1, simulation.MAX_ADMISSION),
+            type=_whole(1, server.MAX_ADMISSION),
             help='Cache a block at the N-th reference to it within as many'
                  ' references as the partition has blocks (default: 1).')
         parser.add_argument(

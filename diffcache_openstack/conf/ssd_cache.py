@@ -115,8 +115,9 @@ out of the cache, but also the first reading of large files. 0 caches all.
         min=1,
         max=15,
         help='''
-Cache a block at this reference to it. 2 writes less to the SSD, and keeps
-blocks out that are used once; the cache then fills more slowly.
+Cache a block at this reference to it, of volumes whose type has no
+``diffcache:ssd_cache:admission``. 2 writes less to the SSD, and keeps blocks
+out that are used once; the cache then fills more slowly.
 '''),
     cfg.StrOpt(
         'policy',

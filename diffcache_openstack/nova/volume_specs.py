@@ -25,7 +25,8 @@ PREFIX = 'diffcache:ssd_cache'
 # snapshots and backups of it, and other hosts, see all of that.
 MODES = ('write-through', 'write-around')
 BLOCK = 4096
-_KEYS = ('min', 'max', 'weight', 'priority', 'sla', 'sequential', 'required')
+_KEYS = ('min', 'max', 'weight', 'priority', 'sla', 'sequential', 'admission',
+         'required')
 _BOOLEANS = {'true': True, 'yes': True, '1': True,
              'false': False, 'no': False, '0': False}
 
@@ -47,6 +48,8 @@ class Specs:
     :ivar sla: what it is to reach, such as ``hit=0.9``; none for nothing
     :ivar sequential: bytes in sequence after which requests are not cached;
         none for what the host has
+    :ivar admission: a block is cached at this reference to it; none for what
+        the host has
     :ivar required: whether it is rather not attached than without the cache
     """
 
@@ -57,6 +60,7 @@ class Specs:
     priority: float | None = None
     sla: str | None = None
     sequential: int | None = None
+    admission: int | None = None
     required: bool = False
 
 
@@ -81,7 +85,8 @@ def parse(specs: collections.abc.Mapping[str, str]) -> Specs | None:
     found = Specs(
         mode, _blocks(ours, 'min') or 0, _blocks(ours, 'max'),
         _above_zero(ours, 'weight') or 1.0, _above_zero(ours, 'priority'),
-        _sla(ours), _bytes(ours, 'sequential'), _required(ours))
+        _sla(ours), _bytes(ours, 'sequential'), _admission(ours),
+        _required(ours))
     if found.max is not None and found.min > found.max:
         raise SpecsError(f'{PREFIX}:min is larger than {PREFIX}:max')
     return found
@@ -126,6 +131,17 @@ def _sla(ours: dict[str, str]) -> str | None:
     except sizing.SizingError as error:
         raise SpecsError(f'{PREFIX}:sla: {error}') from error
     return ours['sla']
+
+
+def _admission(ours: dict[str, str]) -> int | None:
+    text = ours.get('admission')
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()
+            and 1 <= int(text) <= server.MAX_ADMISSION):
+        raise SpecsError(f'{PREFIX}:admission: {text!r} is not a number from'
+                         f' 1 to {server.MAX_ADMISSION}')
+    return int(text)
 
 
 def _required(ours: dict[str, str]) -> bool:

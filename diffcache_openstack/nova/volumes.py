@@ -239,13 +239,7 @@ class CachedVolumeDriver:
         mode = self._cache.mode(self._wanted)
         try:
             export = self._cache.client.attach_volume(
-                _volume_id(connection_info), {
-                    'origin': origin, 'mode': mode,
-                    'min': self._wanted.min, 'max': self._wanted.max,
-                    'weight': self._wanted.weight,
-                    'priority': self._wanted.priority,
-                    'sla': self._wanted.sla,
-                    'sequential': self._wanted.sequential})
+                _volume_id(connection_info), self._document(origin, mode))
         except exceptions.DiffCacheError as error:
             self._refuse_required(connection_info, instance, error)
             self._cache.passed(connection_info, type(error).__name__, error)
@@ -253,6 +247,19 @@ class CachedVolumeDriver:
         data[KEY] = {**export, 'mode': mode}
         LOG.info('Volume %s is cached on the SSD, %s',
                  _volume_id(connection_info), mode)
+
+    def _document(self, origin: str, mode: str) -> dict[str, typing.Any]:
+        wanted = self._wanted
+        document = {
+            'origin': origin, 'mode': mode, 'min': wanted.min,
+            'max': wanted.max, 'weight': wanted.weight,
+            'priority': wanted.priority, 'sla': wanted.sla,
+            'sequential': wanted.sequential}
+        if wanted.admission is not None:
+            # An agent that was not restarted after an upgrade knows no such
+            # field.
+            document['admission'] = wanted.admission
+        return document
 
     def _refuse_required(self, connection, instance, error):
         if not self._wanted.required:

@@ -95,11 +95,16 @@ class VolumeCache(base.DiffCacheObject):
     """A volume of a server in the SSD cache of its host.
 
     Counts are in blocks, since the cache was started; ``limit`` is the size of
-    the partition. ``min`` to ``sla`` are what the volume is to have;
+    the partition. ``min`` to ``admission`` are what the volume is to have;
     ``explain`` says why it has this size, in sentences with numbers.
+
+    Version history:
+
+    * 1.0: first version
+    * 1.1: ``admission``
     """
 
-    VERSION = '1.0'
+    VERSION = '1.1'
 
     fields = {
         'id': fields.IdField(),
@@ -120,6 +125,8 @@ class VolumeCache(base.DiffCacheObject):
         'priority': fields.NonNegativeFloatField(nullable=True,
                                                  default=None),
         'sla': fields.StringField(nullable=True, default=None),
+        'admission': fields.NonNegativeIntegerField(nullable=True,
+                                                    default=None),
         'generation': fields.NonNegativeIntegerField(default=0),
         'explain': fields.ListOfStringsField(max_items=MOST_LINES,
                                              default=[]),

@@ -394,7 +394,9 @@ _VOLUME_SETTINGS = Record(
     weight=fields.NonNegativeFloatField(nullable=True),
     priority=fields.NonNegativeFloatField(nullable=True),
     mode=fields.EnumField(volume_cache.MODES, nullable=True),
-    sla=fields.StringField(nullable=True))
+    sla=fields.StringField(nullable=True),
+    # Services of the release before refuse it.
+    admission=fields.NonNegativeIntegerField(nullable=True))
 
 
 def _volumes(namespace: str) -> Table:

@@ -40,8 +40,9 @@ def send(path: str | os.PathLike[str], command: str, *,
     :param command: ``status``, ``attach``, ``resize``, ``set``, ``flush``,
         ``invalidate``, ``detach``, or ``epoch``, which ends one
     :param fields: ``volume`` and, with ``attach``, ``origin``, ``mode``,
-        ``limit`` and ``sequential``; with ``set``, ``limit`` and ``mode``;
-        with ``invalidate`` and ``detach``, ``discard_dirty``
+        ``limit``, ``sequential`` and ``admission``, the latter two 0 for
+        none of its own; with ``set``, any of these but the origin; with
+        ``invalidate`` and ``detach``, ``discard_dirty``
     :raises CacheUnreachable: no cache answers, or not in time
     :raises CommandRefused: for the reason that the cache gives
     """

@@ -23,11 +23,13 @@ from diffcache_openstack.common import programs
 
 MODES = ('write-through', 'write-back', 'write-around', 'pass-through')
 PROGRAM = 'diffcache-ssdcached'
-OPTIONS = ('mode', 'limit', 'sequential')
+OPTIONS = ('mode', 'limit', 'sequential', 'admission')
 MAX_BLOCKS = (1 << 32) - 1
 # Of each volume: some 0.5 MB of memory.
 SAMPLES = 8192
 MAX_BYTES = (1 << 63) - 1
+# References to a block that are counted before it is cached.
+MAX_ADMISSION = 15
 # Origins that are not files begin with one of these.
 ADDRESSES = ('nbd://', 'nbd+unix://', 'json:')
 # What an address of a unix socket has room for.
@@ -53,6 +55,8 @@ class Volume:
         the limits of others leave
     :ivar sequential: requests are not cached after this many bytes in
         sequence; 0 for never, none for what the server has
+    :ivar admission: a block is cached at this reference to it; none for what
+        the server has
     """
 
     name: str
@@ -60,6 +64,7 @@ class Volume:
     mode: str = MODES[0]
     limit: int | None = None
     sequential: int | None = None
+    admission: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +81,8 @@ class Server:
         it runs
     :ivar is_new: whether the device is made an empty cache
     :ivar evict: which block leaves a full partition
-    :ivar admission: a block is cached at this reference to it
+    :ivar admission: a block is cached at this reference to it, of volumes
+        that do not give one
     :ivar sequential: what volumes have that do not give it
     :ivar dirty_max: the most dirty blocks of a volume, a number or a
         percentage of its limit
@@ -117,7 +123,7 @@ def parse_dirty_max(text: str) -> str:
 
 
 def parse_volume(text: str) -> Volume:
-    """Parse NAME=ORIGIN[,mode=MODE][,limit=BLOCKS][,sequential=BYTES].
+    """Parse NAME=ORIGIN and options, such as ``mode=MODE``, after commas.
 
     :raises ServerError: it is not of this form
     """
@@ -133,13 +139,15 @@ def parse_volume(text: str) -> Volume:
     mode = options.get('mode', MODES[0])
     if not (name and equals and rest):
         raise ServerError(f'{text!r} is not NAME=ORIGIN[,mode=MODE]'
-                          '[,limit=BLOCKS][,sequential=BYTES]')
+                          '[,limit=BLOCKS][,sequential=BYTES]'
+                          '[,admission=N]')
     if mode not in MODES:
         raise ServerError(f'volume {name}: mode {mode!r} is none of'
                           f' {", ".join(MODES)}')
     numbers: dict[str, int] = {}
     for option, most, unit in (('limit', MAX_BLOCKS, 'blocks'),
-                               ('sequential', MAX_BYTES, 'bytes')):
+                               ('sequential', MAX_BYTES, 'bytes'),
+                               ('admission', MAX_ADMISSION, 'references')):
         if option not in options:
             continue
         text = options[option]
@@ -208,7 +216,7 @@ def command(server: Server, ready_fd: int) -> list[str]:
             'name': volume.name, 'origin': absolute(volume.origin),
             'mode': volume.mode, 'limit': limit,
             'sequential': server.sequential if volume.sequential is None
-            else volume.sequential}))
+            else volume.sequential, 'admission': volume.admission or 0}))
     return line
 
 

@@ -23,6 +23,7 @@ import typing
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import epochs
+from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base
 
 MODES = ('partitioned', 'unified', 'dynamic')
@@ -31,7 +32,6 @@ EVICTIONS = ('lru', 'sieve', 's3fifo')
 BLOCK = 4096
 MAX_CAPACITY = (1 << 32) - 1
 # What a ghost list counts to.
-MAX_ADMISSION = 15
 MAX_SEQUENTIAL = 1 << 62
 # Microseconds; a trace has 64 bits of them.
 MAX_OCCUPANCY_S = 1e12
@@ -148,7 +148,7 @@ def _check(scenario: Scenario) -> None:
     sizes = [size for _, size in scenario.sizes or ()]
     for what, value, low, high in (
             ('capacity', scenario.capacity, 1, MAX_CAPACITY),
-            ('admission', scenario.admission, 1, MAX_ADMISSION),
+            ('admission', scenario.admission, 1, server.MAX_ADMISSION),
             ('sequential', scenario.sequential, 0, MAX_SEQUENTIAL),
             *(('size', size, 0, MAX_CAPACITY) for size in sizes)):
         if not low <= value <= high:

@@ -23,7 +23,7 @@ from diffcache_openstack.objects import volume_cache
 
 _OF_STATE = ('mode', 'state', 'limit', 'blocks', 'dirty')
 _OF_TRAFFIC = ('reads', 'writes', 'hits', 'misses', 'evictions', 'bypassed')
-_OF_WANTED = ('min', 'max', 'weight', 'priority', 'sla')
+_OF_WANTED = ('min', 'max', 'weight', 'priority', 'sla', 'admission')
 _OF_CURVE = ('seconds', 'references', 'distinct', 'sampled', 'hit_us',
              'miss_us')
 

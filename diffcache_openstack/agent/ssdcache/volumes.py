@@ -129,10 +129,7 @@ class CachedVolumes:
         :raises VolumeRefused: the cache does not take the volume
         """
         self._check_origin(wanted.origin)
-        if wanted.sequential and not self._engine.abilities.skips_sequences:
-            LOG.warning('Volume %s: requests in sequence are cached, the'
-                        ' engine %s cannot keep them out', name,
-                        self._engine.name)
+        self._warn_of_ignored(name, wanted)
         with self._lock:
             self._engine.detach(name)
             states = self._engine.volumes()
@@ -143,8 +140,7 @@ class CachedVolumes:
             try:
                 state = self._engine.attach(engines.Attachment(
                     name, wanted.origin, changed.mode, sizes[name],
-                    self._options.sequential if wanted.sequential is None
-                    else wanted.sequential))
+                    *self._filters(changed)))
             except exceptions.DiffCacheError:
                 self._divide(known)
                 raise
@@ -226,6 +222,9 @@ class CachedVolumes:
             changed = overrides.apply(wanted)
             known = {**self._known(states), name: changed}
             sizes = self._shares(known, states)
+            filters = self._filters(changed)
+            if filters != self._filters(before.apply(wanted)):
+                self._engine.set_filters(name, *filters)
             if changed.mode != state.mode:
                 self._engine.set_mode(name, changed.mode)
             self._store.keep_overrides(name, overrides)
@@ -280,6 +279,23 @@ class CachedVolumes:
                 raise
         if sizes != limits:
             LOG.info('Sizes of volumes in the SSD cache are %s', sizes)
+
+    def _filters(self, wanted: wishes.Wanted) -> tuple[int, int | None]:
+        """Return which requests are cached; see :class:`.Attachment`."""
+        sequential = self._options.sequential if wanted.sequential is None \
+            else wanted.sequential
+        return sequential, wanted.admission
+
+    def _warn_of_ignored(self, name: str, wanted: wishes.Wanted) -> None:
+        able = self._engine.abilities
+        if wanted.sequential and not able.skips_sequences:
+            LOG.warning('Volume %s: requests in sequence are cached, the'
+                        ' engine %s cannot keep them out', name,
+                        self._engine.name)
+        if wanted.admission is not None and not able.admits:
+            LOG.warning('Volume %s: ignoring admission %d, the engine %s'
+                        ' chooses itself which blocks are cached', name,
+                        wanted.admission, self._engine.name)
 
     def _check_origin(self, origin: str) -> None:
         if origins.is_allowed(origin, self._options.origins):

@@ -47,6 +47,8 @@ class Wanted:
     :ivar priority: with the policy ``priority``, the highest is first; none
         for the weight
     :ivar sla: what it is to reach, such as ``hit=0.9``
+    :ivar admission: a block is cached at this reference to it; none for the
+        host's option
     """
 
     origin: str
@@ -57,6 +59,7 @@ class Wanted:
     sequential: int | None = None
     priority: float | None = None
     sla: str | None = None
+    admission: int | None = None
 
     @property
     def is_written_elsewhere(self) -> bool:
@@ -87,12 +90,13 @@ class Overrides:
     priority: float | None = None
     mode: str | None = None
     sla: str | None = None
+    admission: int | None = None
     generation: int = 0
 
     def apply(self, wanted: Wanted) -> Wanted:
         """Return how a volume is to be cached with these settings."""
         found = {name: value for name in (
-            'min', 'max', 'weight', 'priority', 'mode', 'sla')
+            'min', 'max', 'weight', 'priority', 'mode', 'sla', 'admission')
             if (value := getattr(self, name)) is not None}
         if wanted.is_written_elsewhere:
             found.pop('mode', None)
@@ -108,7 +112,7 @@ class Overrides:
         blocks, number, text = (int, _NONE), (*_NUMBER, _NONE), (str, _NONE)
         _check(fields, {'limit': blocks, 'min': blocks, 'max': blocks,
                         'weight': number, 'priority': number, 'mode': text,
-                        'sla': text})
+                        'sla': text, 'admission': blocks})
         if fields.get('mode') not in (None, *volume_cache.SAFE_MODES):
             raise exceptions.InvalidInput(
                 f'The mode of a volume is one of'
@@ -131,7 +135,8 @@ def parse(document: dict[str, typing.Any]) -> Wanted:
     _check(document, {
         'origin': str, 'mode': str, 'min': int, 'max': (int, _NONE),
         'weight': _NUMBER, 'sequential': (int, _NONE),
-        'priority': (*_NUMBER, _NONE), 'sla': (str, _NONE)})
+        'priority': (*_NUMBER, _NONE), 'sla': (str, _NONE),
+        'admission': (int, _NONE)})
     if not document.get('origin') or document.get('mode') not in server.MODES:
         raise exceptions.InvalidInput(
             f'A volume in the SSD cache has an origin, and a mode of'
@@ -156,6 +161,11 @@ def _check(document: dict[str, typing.Any], kinds: dict[str, typing.Any]
     for key in ('weight', 'priority'):
         if document.get(key) == 0:
             raise exceptions.InvalidInput(f'{key} has to be above 0.')
+    admission = document.get('admission')
+    if admission is not None and not 1 <= admission <= server.MAX_ADMISSION:
+        raise exceptions.InvalidInput(
+            f'admission {admission} is not from 1 to'
+            f' {server.MAX_ADMISSION}.')
     if document.get('sla') is not None:
         sizing.parse_target(document['sla'])
 

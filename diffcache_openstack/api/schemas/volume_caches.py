@@ -13,6 +13,7 @@
 
 from diffcache_openstack.api.schemas import common
 from diffcache_openstack.objects import volume_cache
+from diffcache_openstack.ssdcache import server
 
 _VOLUME_ID = {'type': 'string', 'minLength': 1, 'maxLength': 128}
 _MODE = {'type': 'string', 'enum': list(volume_cache.MODES)}
@@ -27,7 +28,8 @@ _VOLUME = common.closed({
     'evictions': common.COUNT, 'bypassed': common.COUNT,
     'min': common.COUNT, 'max': common.COUNT_OR_NULL,
     'weight': common.NUMBER, 'priority': common.NUMBER_OR_NULL,
-    'sla': common.TEXT_OR_NULL, 'generation': common.COUNT,
+    'sla': common.TEXT_OR_NULL, 'admission': common.COUNT_OR_NULL,
+    'generation': common.COUNT,
     'explain': _TEXTS, 'updated_at': common.INSTANT})
 
 LIST_QUERY = common.paged_query({
@@ -56,7 +58,10 @@ _SETTINGS = {
     'mode': {'enum': [*volume_cache.SAFE_MODES, None], 'description':
              'What the cache does with reads and writes.'},
     'sla': {**common.TEXT_OR_NULL, 'maxLength': 32, 'description':
-            'What it is to reach, such as hit=0.9 or latency=2ms.'}}
+            'What it is to reach, such as hit=0.9 or latency=2ms.'},
+    'admission': {'type': ['integer', 'null'], 'minimum': 1,
+                  'maximum': server.MAX_ADMISSION, 'description':
+                  'Cache a block at this reference to it.'}}
 UPDATE = common.closed({'volume_cache': common.closed(
     {**_SETTINGS, 'generation': {
         **common.COUNT, 'description': 'Generation that the caller has seen;'

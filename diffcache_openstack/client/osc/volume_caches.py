@@ -22,9 +22,11 @@ from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 from diffcache_openstack.client.osc import versions
 from diffcache_openstack.common import units
+from diffcache_openstack.ssdcache import server
 
 BLOCK = 4096
-_SETTINGS = ('limit', 'min', 'max', 'weight', 'priority', 'mode', 'sla')
+_SETTINGS = ('limit', 'min', 'max', 'weight', 'priority', 'mode', 'sla',
+             'admission')
 _LISTED: list[formats.Column] = [
     ('Volume', 'id', None), ('Server', 'server_id', None),
     ('Host', 'host', None), ('Mode', 'mode', None),
@@ -39,6 +41,7 @@ _SHOWN: list[formats.Column] = [
     ('Bypassed', 'bypassed', None), ('Minimum', 'min', formats.Blocks),
     ('Maximum', 'max', formats.Blocks), ('Weight', 'weight', None),
     ('Priority', 'priority', None), ('SLA', 'sla', None),
+    ('Admission', 'admission', None),
     ('Reasons', 'explain', formats.Lines),
     ('Updated At', 'updated_at', formats.Time)]
 _HOSTS: list[formats.Column] = [
@@ -145,6 +148,11 @@ class SetVolume(_VolumeCommand):
         parser.add_argument('--sla', metavar='<target>',
                             help='What it is to reach: hit=0.9 or'
                                  ' latency=2ms')
+        parser.add_argument(
+            '--admission', metavar='<number>', type=int,
+            choices=range(1, server.MAX_ADMISSION + 1),
+            help='Cache a block at this reference to it: 2 writes less to the'
+                 ' SSD, and keeps out what is read once')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

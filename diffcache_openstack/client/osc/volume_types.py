@@ -23,6 +23,7 @@ from osc_lib import exceptions
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import hooks
 from diffcache_openstack.common import units
+from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base as sizing
 
 KEY = 'diffcache:ssd_cache'
@@ -81,6 +82,11 @@ class _VolumeType(hooks.Hook):
             '--ssd-cache-sla', metavar='<target>', type=_target,
             help='What each volume is to reach: hit=0.9, the part of its'
                  ' references that hit, or latency=2ms, their mean')
+        parser.add_argument(
+            '--ssd-cache-admission', metavar='<number>', type=int,
+            choices=range(1, server.MAX_ADMISSION + 1),
+            help='Cache a block at this reference to it: 2 writes less to the'
+                 ' SSD, and keeps out what is read once')
         return parser
 
     def after(self, parsed_args: argparse.Namespace, result: typing.Any
@@ -124,8 +130,9 @@ def _specs(parsed_args: argparse.Namespace) -> dict[str, str]:
     """Return the QoS specs that the options are."""
     options = {'': 'ssd_cache', ':min': 'ssd_cache_min',
                ':max': 'ssd_cache_max', ':weight': 'ssd_cache_weight',
-               ':priority': 'ssd_cache_priority', ':sla': 'ssd_cache_sla'}
-    return {f'{KEY}{key}': value for key, option in options.items()
+               ':priority': 'ssd_cache_priority', ':sla': 'ssd_cache_sla',
+               ':admission': 'ssd_cache_admission'}
+    return {f'{KEY}{key}': str(value) for key, option in options.items()
             if (value := getattr(parsed_args, option)) is not None}
 
 

@@ -54,6 +54,8 @@ class VolumeCache(base.Resource):
     weight = resource.Body('weight', type=float)
     priority = resource.Body('priority', type=float)
     sla = resource.Body('sla')
+    #: A block is cached at this reference to it; None: as the host has it.
+    admission = resource.Body('admission', type=int)
     generation = resource.Body('generation', type=int)
     #: Why its partition has this size.
     explain = resource.Body('explain', type=list)

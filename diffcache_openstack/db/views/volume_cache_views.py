@@ -107,7 +107,8 @@ def _visible(viewer):
 
 def _entry(row):
     entry = listing.plain(row)
-    return {**json.loads(entry.pop('document')), **entry}
+    # Reports of earlier releases have no admission.
+    return {'admission': None, **json.loads(entry.pop('document')), **entry}
 
 
 def _caches():

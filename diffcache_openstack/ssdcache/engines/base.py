@@ -33,6 +33,8 @@ class Attachment:
     :ivar limit: the most blocks that it has
     :ivar sequential: bytes in sequence after which requests are not cached;
         0 for never
+    :ivar admission: a block is cached at this reference to it; none for what
+        the cache has
     """
 
     name: str
@@ -40,6 +42,7 @@ class Attachment:
     mode: str
     limit: int
     sequential: int = 0
+    admission: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +136,7 @@ class Abilities:
     :ivar extends: a volume that is attached may grow
     :ivar invalidates: cached blocks can be forgotten
     :ivar skips_sequences: requests in sequence can be kept out
+    :ivar admits: it can be chosen at which reference a block is cached
     :ivar restarts_warm: volumes, and what is cached of them, are there after
         a restart of the host
     :ivar survives_device: clients get no errors if the cache's device fails
@@ -144,6 +148,7 @@ class Abilities:
     extends: bool = True
     invalidates: bool = True
     skips_sequences: bool = True
+    admits: bool = True
     restarts_warm: bool = True
     survives_device: bool = True
 
@@ -164,6 +169,7 @@ _MISSING = {
                ' again',
     'invalidates': 'cached blocks cannot be invalidated',
     'skips_sequences': 'requests in sequence are cached as others are',
+    'admits': 'at which reference a block is cached cannot be chosen',
     'restarts_warm': 'a restart of the host detaches all volumes, which begin'
                      ' empty when they are attached again',
     'survives_device': 'clients get errors if the device of the cache fails',
@@ -260,6 +266,19 @@ class Engine(abc.ABC):
 
         :raises VolumeRefused: it is not attached, or the engine lacks the mode
         """
+
+    def set_filters(self, name: str, sequential: int, admission: int | None
+                    ) -> None:
+        """Change which requests to a volume are cached.
+
+        What the engine is not able to do is ignored.
+
+        :param sequential: as of :class:`Attachment`
+        :param admission: as of :class:`Attachment`
+        :raises VolumeRefused: it is not attached
+        """
+        if name not in self.volumes():
+            raise VolumeRefused(f'volume {name} is not attached')
 
     @abc.abstractmethod
     def resize(self, name: str) -> None:

@@ -84,8 +84,8 @@ class LvmCacheEngine(base.Engine):
     # another host wrote since.
     abilities = base.Abilities(
         modes=('write-through', 'pass-through'), follows=False,
-        keeps_blocks=False, skips_sequences=False, restarts_warm=False,
-        survives_device=False)
+        keeps_blocks=False, skips_sequences=False, admits=False,
+        restarts_warm=False, survives_device=False)
 
     def __init__(self, group: str, run: commands.Runner = commands.run
                  ) -> None:

@@ -109,7 +109,7 @@ class OpenCasEngine(base.Engine):
     # A cache of Open CAS has one mode for all volumes.
     abilities = base.Abilities(
         modes=('write-through', 'pass-through'), follows=False, extends=False,
-        invalidates=False, restarts_warm=False)
+        invalidates=False, admits=False, restarts_warm=False)
 
     def __init__(self, cache_id: int, device: str, state_dir: str,
                  run: commands.Runner = commands.run, by_id: str = _BY_ID
@@ -164,9 +164,7 @@ class OpenCasEngine(base.Engine):
             else:
                 self._change(name, mode=mode, percent=percent)
             try:
-                self._run(casadm.set_cutoff(
-                    self._id, self._attached()[name].core,
-                    attachment.sequential))
+                self.set_filters(name, attachment.sequential, None)
             except exceptions.DiffCacheError:
                 if name not in known:
                     self.detach(name)
@@ -195,6 +193,13 @@ class OpenCasEngine(base.Engine):
         base.check_mode(self, mode)
         with self._lock:
             self._change(name, mode=mode)
+
+    def set_filters(self, name: str, sequential: int, admission: int | None
+                    ) -> None:
+        """See :meth:`.base.Engine.set_filters`."""
+        with self._lock:
+            core = _check(name, self._attached()).core
+            self._run(casadm.set_cutoff(self._id, core, sequential))
 
     def resize(self, name: str) -> None:
         """See :meth:`.base.Engine.resize`."""

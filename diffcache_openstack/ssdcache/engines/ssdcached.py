@@ -55,7 +55,10 @@ class SsdcachedEngine(base.Engine):
         status = self._send(
             'attach', volume=name, origin=attachment.origin,
             mode=attachment.mode, limit=attachment.limit,
-            sequential=attachment.sequential)
+            sequential=attachment.sequential,
+            # A cache that is older than this agent knows no other.
+            **({} if attachment.admission is None
+               else {'admission': attachment.admission}))
         return _states(status)[name]
 
     def detach(self, name: str) -> None:
@@ -73,6 +76,12 @@ class SsdcachedEngine(base.Engine):
     def set_mode(self, name: str, mode: str) -> None:
         """See :meth:`.base.Engine.set_mode`."""
         self._send('set', volume=name, mode=mode)
+
+    def set_filters(self, name: str, sequential: int, admission: int | None
+                    ) -> None:
+        """See :meth:`.base.Engine.set_filters`."""
+        self._send('set', volume=name, sequential=sequential,
+                   admission=admission or 0)
 
     def resize(self, name: str) -> None:
         """See :meth:`.base.Engine.resize`."""

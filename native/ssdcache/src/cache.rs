@@ -31,7 +31,7 @@ use crate::device::format::{checksum, Entry, BLOCK, MAX_ORIGIN, VOLUMES};
 use crate::device::unsaved::Notes;
 use crate::device::{Device, DeviceError};
 use crate::partition::eviction::Policy;
-use crate::partition::{PartitionError, Slot};
+use crate::partition::{PartitionError, Slot, MAX_ADMISSION};
 use crate::Block;
 pub use access::{Epoch, Requests};
 pub use attach::{origin_id, Attachment};
@@ -95,6 +95,9 @@ pub enum CacheError {
     /// Entries of dirty blocks
     #[error("{0} entries of blocks that were not written back are damaged; lose them with --discard-dirty")]
     Damaged(u64),
+    /// The number of references
+    #[error("volume {0}: blocks are cached at their reference number 1 to {MAX_ADMISSION}; 0 is that of all volumes")]
+    Admission(String),
     /// It is not attached
     #[error("volume {0} is not attached; the status names those that are")]
     Unknown(String),

@@ -21,7 +21,7 @@ use thiserror::Error;
 
 pub use admission::Streams;
 use eviction::{Eviction, Policy};
-use ghost::Ghost;
+use ghost::{Ghost, MAX_COUNT};
 use index::Index;
 use slots::{List, Slots};
 pub use slots::{Slot, MAX_BLOCK};
@@ -35,6 +35,8 @@ pub type VolumeId = u16;
 
 /// A cache has fewer blocks than this.
 pub const MAX_CAPACITY: u32 = u32::MAX;
+/// A block is cached at this reference to it at the latest.
+pub const MAX_ADMISSION: u8 = MAX_COUNT as u8;
 /// Volumes of one cache.
 const MAX_VOLUMES: usize = 1 << 16;
 
@@ -80,7 +82,8 @@ pub struct Settings {
     pub capacity: u32,
     /// Which block leaves a full partition.
     pub eviction: Policy,
-    /// A block is cached at this reference to it, if it is remembered until then; at least 1.
+    /// A block is cached at this reference to it, if it is remembered until then; at least 1. For
+    /// partitions that do not have [one of their own](Partitioner::set_admission).
     pub admission: u8,
     /// Secret number, against guests that choose block numbers to slow look-ups down.
     pub seed: u64,
@@ -92,6 +95,7 @@ struct Partition {
     order: Box<dyn Eviction>,
     dirty: List,
     ghost: Ghost,
+    admission: u8,
     limit: u32,
     held: u32,
 }
@@ -149,11 +153,13 @@ impl Partitioner {
         let id = id.unwrap_or(self.partitions.len());
         self.check_limits(&[(id, limit)])?;
         let order = self.settings.eviction.create(limit);
-        let window = self.window(order.as_ref(), limit);
+        let admission = self.settings.admission;
+        let window = window(order.as_ref(), limit, admission);
         let partition = Partition {
             order,
             dirty: List::default(),
             ghost: Ghost::new(window, self.settings.seed),
+            admission,
             limit,
             held: 0,
         };
@@ -225,13 +231,13 @@ impl Partitioner {
 
     /// Notes a reference to a block that is not cached, and returns whether to cache it now.
     pub fn admit(&mut self, volume: VolumeId, block: Block) -> bool {
-        let wanted = u32::from(self.settings.admission);
+        let partition = self.volume(volume).partition;
+        let partition = &mut self.partitions[partition];
+        let wanted = u32::from(partition.admission);
         if wanted <= 1 {
             return true;
         }
-        let partition = self.volume(volume).partition;
-        let ghost = &mut self.partitions[partition].ghost;
-        ghost.count(ghost_key(volume, block)) >= wanted
+        partition.ghost.count(ghost_key(volume, block)) >= wanted
     }
 
     /// Caches a block that is not cached, and evicts another one where the partition is full.
@@ -410,13 +416,32 @@ impl Partitioner {
     pub fn set_limits(&mut self, limits: &[(PartitionId, u32)]) -> Result<(), PartitionError> {
         self.check_limits(limits)?;
         for &(id, limit) in limits {
-            let window = self.window(self.partitions[id].order.as_ref(), limit);
             let partition = &mut self.partitions[id];
+            let window = window(partition.order.as_ref(), limit, partition.admission);
             partition.limit = limit;
             partition.order.resize(limit);
             partition.ghost.resize(window);
         }
         Ok(())
+    }
+
+    /// Changes at which reference to them the blocks of a partition are cached; 0: as `settings` say.
+    /// References that are remembered count.
+    pub fn set_admission(&mut self, id: PartitionId, admission: u8) {
+        let admission = match admission {
+            0 => self.settings.admission,
+            _ => admission,
+        };
+        let partition = &mut self.partitions[id];
+        partition.admission = admission;
+        let window = window(partition.order.as_ref(), partition.limit, admission);
+        partition.ghost.resize(window);
+    }
+
+    /// At which reference to them the blocks of a partition are cached.
+    #[must_use]
+    pub fn admission(&self, id: PartitionId) -> u8 {
+        self.partitions[id].admission
     }
 
     /// Evicts one clean block of a partition above its limit. `None`: it is within its limit, or
@@ -546,16 +571,6 @@ impl Partitioner {
         }
     }
 
-    /// Blocks that a partition remembers without data.
-    fn window(&self, order: &dyn Eviction, limit: u32) -> u32 {
-        let refused = if self.settings.admission > 1 {
-            limit
-        } else {
-            0
-        };
-        refused.max(order.remembered(limit))
-    }
-
     fn check_limits(&self, changed: &[(PartitionId, u32)]) -> Result<(), PartitionError> {
         let stays = |id: PartitionId| changed.iter().all(|&(of, _)| of != id);
         let kept = self.partitions.iter().enumerate();
@@ -571,6 +586,12 @@ impl Partitioner {
         }
         Ok(())
     }
+}
+
+/// Blocks that a partition remembers without data.
+fn window(order: &dyn Eviction, limit: u32, admission: u8) -> u32 {
+    let refused = if admission > 1 { limit } else { 0 };
+    refused.max(order.remembered(limit))
 }
 
 fn ghost_key(volume: VolumeId, block: Block) -> u64 {

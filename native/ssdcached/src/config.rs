@@ -92,6 +92,9 @@ pub struct VolumeConfig {
     pub limit: u32,
     /// Requests pass the cache by after this many bytes in sequence; 0: never.
     pub sequential: u64,
+    /// A block is cached at this reference to it; 0: at that of all volumes.
+    #[serde(default)]
+    pub admission: u8,
 }
 
 impl VolumeConfig {
@@ -117,6 +120,7 @@ impl VolumeConfig {
             mode,
             limit: self.limit,
             sequential: self.sequential,
+            admission: self.admission,
             random: random()?,
             kept: None,
         })
@@ -430,6 +434,7 @@ fn reattach(
         mode: Mode::numbered(kept.mode),
         limit: kept.limit,
         sequential: kept.sequential,
+        admission: kept.admission,
         random: random()?,
         kept: Some(kept.origin),
     })

@@ -50,6 +50,8 @@ enum Command {
         limit: u32,
         #[serde(default)]
         sequential: u64,
+        #[serde(default)]
+        admission: u8,
     },
     /// Ends an epoch of all volumes.
     Epoch {},
@@ -57,11 +59,13 @@ enum Command {
     Curve { volume: String },
     /// Gives a volume the size that its origin has now.
     Resize { volume: String },
-    /// Changes limit or mode of a volume.
+    /// Changes settings of a volume.
     Set {
         volume: String,
         limit: Option<u32>,
         mode: Option<String>,
+        sequential: Option<u64>,
+        admission: Option<u8>,
     },
     /// Writes the dirty blocks of a volume back, and makes what was written to it durable.
     Flush { volume: String },
@@ -195,6 +199,7 @@ impl Commands {
                 mode,
                 limit,
                 sequential,
+                admission,
             } => {
                 let volume = VolumeConfig {
                     name: volume,
@@ -202,6 +207,7 @@ impl Commands {
                     mode,
                     limit,
                     sequential,
+                    admission,
                 };
                 cache.attach(volume.lasting(origins)?)?;
             }
@@ -215,6 +221,8 @@ impl Commands {
                 volume,
                 limit,
                 mode,
+                sequential,
+                admission,
             } => {
                 let volume = cache.volume(&volume)?;
                 let mode = match mode.as_deref().map(|name| (name, Mode::named(name))) {
@@ -224,6 +232,12 @@ impl Commands {
                 };
                 if let Some(limit) = limit {
                     cache.set_limit(&volume, limit)?;
+                }
+                if let Some(sequential) = sequential {
+                    cache.set_sequential(&volume, sequential)?;
+                }
+                if let Some(admission) = admission {
+                    cache.set_admission(&volume, admission)?;
                 }
                 if let Some(mode) = mode {
                     cache.set_mode(&volume, mode)?;

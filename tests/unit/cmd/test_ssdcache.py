@@ -112,8 +112,18 @@ class TestControl(SsdcacheTest):
             self.send('attach', 'v', 'f', '--limit', 9, '--mode',
                       'write-around', '--sequential-cutoff', 7))
         self.assertEqual(
+            mock.call('c', 'attach', volume='v', origin='/dev/v',
+                      mode='write-through', limit=9, sequential=0,
+                      admission=2),
+            self.send('attach', 'v', '/dev/v', '--limit', 9, '--admission',
+                      2))
+        self.assertEqual(
             mock.call('c', 'set', volume='v', mode='pass-through'),
             self.send('set', 'v', '--mode', 'pass-through'))
+        self.assertEqual(
+            mock.call('c', 'set', volume='v', sequential=0, admission=0),
+            self.send('set', 'v', '--sequential-cutoff', 0, '--admission',
+                      0))
 
     def test_table(self):
         with mock.patch('diffcache_openstack.ssdcache.control.send',

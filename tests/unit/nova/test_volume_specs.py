@@ -32,12 +32,13 @@ class TestParse(needs.NovaTest):
             volume_specs.parse({CACHE: 'write-through', 'other': 'x'}))
         self.assertEqual(
             volume_specs.Specs('write-around', 262144, 524288, 2.5, 3.0,
-                               'hit=0.9', 1000000, True),
+                               'hit=0.9', 1000000, 2, True),
             volume_specs.parse({
                 CACHE: 'write-around', f'{CACHE}:min': '1GiB',
                 f'{CACHE}:max': '2 GiB', f'{CACHE}:weight': '2.5',
                 f'{CACHE}:priority': '3', f'{CACHE}:sla': 'hit=0.9',
-                f'{CACHE}:sequential': '1MB', f'{CACHE}:required': 'True'}))
+                f'{CACHE}:sequential': '1MB', f'{CACHE}:admission': '2',
+                f'{CACHE}:required': 'True'}))
 
     def test_what_is_refused(self):
         for key, value in (
@@ -45,6 +46,7 @@ class TestParse(needs.NovaTest):
                 (':min', 'much'), (':max', '1 PiB2'), (':weight', '0'),
                 (':weight', 'nan'), (':weight', 'inf'), (':weight', 'x'),
                 (':priority', '0'), (':sla', 'hit=2'), (':sla', 'good'),
+                (':admission', '0'), (':admission', '16'), (':admission', '1.5'),
                 (':sequential', '99999999 TiB'), (':required', 'maybe'),
                 (':more', '1')):
             error = self.assertRaises(
@@ -60,7 +62,7 @@ class TestParse(needs.NovaTest):
         strategies.sampled_from([CACHE, *(
             f'{CACHE}:{key}' for key in ('min', 'max', 'weight', 'required',
                                          'priority', 'sla', 'sequential',
-                                         'x'))]),
+                                         'admission', 'x'))]),
         strategies.text(max_size=12)))
     def test_any_text_is_understood_or_refused(self, specs):
         try:

@@ -137,13 +137,14 @@ class TestConnect(VolumesTest):
     def test_connect_and_disconnect(self):
         connection = self.connection({'min': '4MiB', 'max': '8MiB',
                                       'weight': '2', 'sequential': '1MiB',
-                                      'priority': '5', 'sla': 'hit=0.8'})
+                                      'priority': '5', 'sla': 'hit=0.8',
+                                      'admission': '2'})
         driver = self.around(connection)
         driver.connect_volume(connection, INSTANCE)
         self.client.attach_volume.assert_called_once_with(VOLUME, {
             'origin': '/dev/sdx', 'mode': 'write-through', 'min': 1024,
             'max': 2048, 'weight': 2.0, 'priority': 5.0, 'sla': 'hit=0.8',
-            'sequential': 1 << 20})
+            'sequential': 1 << 20, 'admission': 2})
         self.assertEqual({**EXPORT, 'mode': 'write-through'},
                          connection['data'][volumes.KEY])
         # A hard reboot connects again.

@@ -37,6 +37,7 @@ class TestParseVolume(base.TestCase):
                  server.Volume('a', '/x', sequential=0)),
                 ('a=/x,sequential=9,limit=7',
                  server.Volume('a', '/x', limit=7, sequential=9)),
+                ('a=/x,admission=2', server.Volume('a', '/x', admission=2)),
                 ('a=/x,mode=write-back',
                  server.Volume('a', '/x', 'write-back')),
                 ('a=/x=y', server.Volume('a', '/x=y'))):
@@ -46,6 +47,7 @@ class TestParseVolume(base.TestCase):
         for text in ('', 'a', 'a=', '=/x', 'a=/x,mode=fast', 'a=/x,limit=-1',
                      'a=/x,limit=', 'a=/x,limit=4294967296',
                      'a=/x,sequential=', 'a=/x,sequential=-1',
+                     'a=/x,admission=16',
                      'a=/x,mode=writeback',
                      'a=/x,limit=\N{SUPERSCRIPT TWO}'):
             self.assertRaises(server.ServerError, server.parse_volume, text)
@@ -109,6 +111,14 @@ class TestCommand(base.TestCase):
             self.server, volumes=volumes, sequential=7), 7)
         self.assertIn('"sequential": 7', line[-2])
         self.assertIn('"sequential": 0', line[-1])
+
+    def test_admission(self):
+        volumes = (server.Volume('a', 'x'),
+                   server.Volume('b', 'y', admission=2))
+        line = server.command(dataclasses.replace(
+            self.server, volumes=volumes), 7)
+        self.assertIn('"admission": 0', line[-2])
+        self.assertIn('"admission": 2', line[-1])
 
     def test_without_the_program(self):
         with mock.patch('shutil.which', return_value=None):

@@ -13,7 +13,7 @@ use super::{Cache, CacheError, Options};
 use crate::device::disk::Disk;
 use crate::device::format::{Entry, Kept, VolumeRecord, BLOCK, MAX_NAME, MAX_ORIGIN, VOLUMES};
 use crate::device::{Device, DirtyEntries};
-use crate::partition::{Partitioner, Settings};
+use crate::partition::{Partitioner, Settings, MAX_ADMISSION};
 use crate::Block;
 
 /// A volume to attach.
@@ -30,6 +30,8 @@ pub struct Attachment {
     pub limit: u32,
     /// Requests pass the cache by after this many bytes in sequence; 0: never.
     pub sequential: u64,
+    /// A block is cached at this reference to it; 0: at that of all volumes.
+    pub admission: u8,
     /// Random bytes, for the name of its export and the number of its attachment.
     pub random: [u8; 24],
     /// The path of its origin, if it stays until it is detached without being named at a start.
@@ -164,7 +166,7 @@ fn check_names(attachments: &[Attachment]) -> Result<(), CacheError> {
     }
     let mut names = HashSet::new();
     for attachment in attachments {
-        check_name(attachment)?;
+        check_attachment(attachment)?;
         if !names.insert(&attachment.name) {
             return Err(CacheError::Name(attachment.name.clone()));
         }
@@ -172,9 +174,18 @@ fn check_names(attachments: &[Attachment]) -> Result<(), CacheError> {
     Ok(())
 }
 
-/// Refuses what a record has no room for.
-pub(super) fn check_name(attachment: &Attachment) -> Result<(), CacheError> {
+/// Refuses a number of references that are not counted.
+pub(super) fn check_admission(name: &str, admission: u8) -> Result<(), CacheError> {
+    if admission > MAX_ADMISSION {
+        return Err(CacheError::Admission(name.to_owned()));
+    }
+    Ok(())
+}
+
+/// Refuses what a record has no room for, and settings out of range.
+pub(super) fn check_attachment(attachment: &Attachment) -> Result<(), CacheError> {
     let Attachment { name, kept, .. } = attachment;
+    check_admission(name, attachment.admission)?;
     if !(1..=MAX_NAME).contains(&name.len()) {
         return Err(CacheError::Name(name.clone()));
     }
@@ -276,11 +287,13 @@ pub(super) fn attach(
     samples: usize,
 ) -> Result<Arc<Volume>, CacheError> {
     let (mode, sequential) = (attachment.mode, attachment.sequential);
+    let admission = attachment.admission;
     let kept = attachment.kept.map(|origin| Kept {
         origin,
         mode: mode as u8,
         limit: attachment.limit,
         sequential,
+        admission,
     });
     let Attachment { name, origin, .. } = attachment;
     let size = size_of_origin(&name, origin.as_ref())?;
@@ -307,6 +320,7 @@ pub(super) fn attach(
         }
     }
     let partition = state.blocks.add_partition(attachment.limit)?;
+    state.blocks.set_admission(partition, admission);
     let id = state.blocks.add_volume(partition);
     let id = id.inspect_err(|_| state.blocks.remove_partition(partition))?;
     if places[place].as_ref() != Some(&wanted) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
-use super::attach::{attach, check_name, size_of_origin};
+use super::attach::{attach, check_admission, check_attachment, size_of_origin};
 use super::volume::{Mode, Volume};
 use super::{origin_error, touched, Attachment, Cache, CacheError};
 use crate::device::format::{Kept, VolumeRecord, BLOCK, VOLUMES};
@@ -34,13 +34,13 @@ impl Cache {
     }
 
     /// Attaches a volume, without cached blocks. If it is attached with the same origin, it gets
-    /// the mode and the limit, and keeps its export and its blocks.
+    /// the mode, the limit and what is cached of requests, and keeps its export and its blocks.
     ///
     /// # Errors
     /// It is attached with another origin, or being detached; the limits do not fit; the device or
     /// the origin cannot be used.
     pub fn attach(&self, attachment: Attachment) -> Result<Arc<Volume>, CacheError> {
-        check_name(&attachment)?;
+        check_attachment(&attachment)?;
         let mut detached = self.begin_changing();
         if let Ok(known) = self.volume(&attachment.name) {
             self.change_attached(&known, &attachment)?;
@@ -93,6 +93,8 @@ impl Cache {
             return Err(CacheError::Attached(known.name().to_owned()));
         }
         self.set_limit(known, wanted.limit)?;
+        self.set_sequential(known, wanted.sequential)?;
+        self.set_admission(known, wanted.admission)?;
         self.set_mode(known, wanted.mode)
     }
 
@@ -133,6 +135,28 @@ impl Cache {
         }
         let record = volume.record_now();
         Ok(self.device.write_record(volume.record, Some(&record))?)
+    }
+
+    /// Changes after how many bytes in sequence requests to a volume pass the cache by; 0: never.
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub fn set_sequential(&self, volume: &Volume, bytes: u64) -> Result<(), CacheError> {
+        volume.set_sequential(bytes);
+        self.keep(volume, |kept| kept.sequential = bytes)
+    }
+
+    /// Changes at which reference to them the blocks of a volume are cached; 0: as those of all
+    /// volumes. What is cached stays.
+    ///
+    /// # Errors
+    /// The number is too large, or the device cannot be written.
+    pub fn set_admission(&self, volume: &Volume, admission: u8) -> Result<(), CacheError> {
+        check_admission(volume.name(), admission)?;
+        self.lock()
+            .blocks
+            .set_admission(volume.partition, admission);
+        self.keep(volume, |kept| kept.admission = admission)
     }
 
     /// Gives a volume the size that its origin has now. What is cached of it stays.

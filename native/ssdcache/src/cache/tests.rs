@@ -44,6 +44,7 @@ fn attachment(name: &str, origin: &MemoryDisk, limit: u32) -> Attachment {
         mode: Mode::WriteThrough,
         limit,
         sequential: 0,
+        admission: 0,
         random: random(),
         kept: None,
     }

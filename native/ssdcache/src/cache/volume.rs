@@ -120,8 +120,9 @@ pub struct Volume {
     /// Who writes dirty blocks back.
     pub(super) writing_back: Mutex<()>,
     mode: AtomicU8,
-    /// None: no sequence passes the cache by.
-    streams: Option<Mutex<Streams>>,
+    /// Requests pass the cache by after this many bytes in sequence; 0: never.
+    sequential: AtomicU64,
+    streams: Mutex<Streams>,
     /// Writes share it; a change of the mode takes it for itself.
     gate: RwLock<()>,
     /// Whether the origin may have what it was not flushed for.
@@ -194,7 +195,8 @@ impl Volume {
             writing: BlockLocks::default(),
             writing_back: Mutex::default(),
             mode: AtomicU8::new(mode as u8),
-            streams: (sequential > 0).then(|| Mutex::new(Streams::new(sequential))),
+            sequential: AtomicU64::new(sequential),
+            streams: Mutex::new(Streams::new(sequential)),
             gate: RwLock::default(),
             // An earlier process may have written to it.
             unsynced: AtomicBool::new(true),
@@ -204,10 +206,23 @@ impl Volume {
 
     /// Notes a request, and returns whether it continues a sequence that passes the cache by.
     pub(super) fn passes(&self, offset: u64, length: usize) -> bool {
-        self.streams.as_ref().is_some_and(|streams| {
-            let mut streams = streams.lock().unwrap_or_else(PoisonError::into_inner);
-            streams.bypass(offset, length as u64)
-        })
+        // Most volumes have none: no lock for them.
+        self.sequential.load(Ordering::Relaxed) > 0 && self.streams().bypass(offset, length as u64)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_sequential(&self, bytes: u64) {
+        self.streams().set_cutoff(bytes);
+        self.sequential.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The bytes in sequence after which requests pass the cache by; 0: never.
+    #[must_use]
+    pub fn sequential(&self) -> u64 {
+        self.sequential.load(Ordering::Relaxed)
     }
 
     /// Begins a write; the mode stays until it ends.

@@ -164,6 +164,7 @@ fn data_at(capacity: u32) -> u64 {
 /// origin does.
 const KEPT_AT: usize = 304;
 const ORIGIN_AT: usize = KEPT_AT + 16;
+const ADMISSION_AT: usize = ORIGIN_AT + MAX_ORIGIN;
 /// Marks settings; records without them have zeroes there.
 const KEPT: u8 = 1;
 
@@ -178,6 +179,9 @@ pub struct Kept {
     pub limit: u32,
     /// Requests pass the cache by after this many bytes in sequence; 0: never.
     pub sequential: u64,
+    /// A block is cached at this reference to it; 0: at that of all volumes, as in records that
+    /// earlier releases wrote.
+    pub admission: u8,
 }
 
 impl Kept {
@@ -189,6 +193,7 @@ impl Kept {
         bytes[KEPT_AT + 4..KEPT_AT + 8].copy_from_slice(&self.limit.to_le_bytes());
         bytes[KEPT_AT + 8..ORIGIN_AT].copy_from_slice(&self.sequential.to_le_bytes());
         bytes[ORIGIN_AT..ORIGIN_AT + origin.len()].copy_from_slice(origin);
+        bytes[ADMISSION_AT] = self.admission;
     }
 
     fn decode(bytes: &[u8; VOLUME]) -> Option<Self> {
@@ -202,6 +207,7 @@ impl Kept {
             mode: bytes[KEPT_AT + 1],
             limit: u32::from_le_bytes(array(at(4, 8))),
             sequential: u64::from_le_bytes(array(at(8, 16))),
+            admission: bytes[ADMISSION_AT],
         })
     }
 }
@@ -420,6 +426,7 @@ mod tests {
                 mode: 3,
                 limit: u32::MAX,
                 sequential: u64::MAX,
+                admission: 15,
             }),
         };
         let plain = VolumeRecord {

@@ -28,6 +28,11 @@ impl Streams {
         }
     }
 
+    /// Changes after how many bytes in sequence requests bypass the cache; 0: never.
+    pub fn set_cutoff(&mut self, cutoff: u64) {
+        self.cutoff = cutoff;
+    }
+
     /// Notes a request, and returns whether it bypasses the cache.
     pub fn bypass(&mut self, offset: u64, length: u64) -> bool {
         if self.cutoff == 0 {

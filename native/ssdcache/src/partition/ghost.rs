@@ -14,7 +14,8 @@ const LOAD: u32 = 14;
 const PARTS: u32 = 64;
 const COUNT_BITS: u32 = 4;
 const STAMP_BITS: u32 = 8;
-const MAX_COUNT: u32 = (1 << COUNT_BITS) - 1;
+/// References to a block are counted up to this number.
+pub const MAX_COUNT: u32 = (1 << COUNT_BITS) - 1;
 const STAMPS: u32 = 1 << STAMP_BITS;
 
 /// A set that remembers its latest `window` additions.

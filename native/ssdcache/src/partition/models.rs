@@ -49,6 +49,7 @@ pub struct Part {
     pub dirty: Vec<Key>,
     frequencies: BTreeMap<Key, u8>,
     ghost: Ghost,
+    admission: u8,
     pub limit: u32,
 }
 
@@ -186,15 +187,16 @@ impl Model {
             dirty: Vec::new(),
             frequencies: BTreeMap::new(),
             ghost: Ghost {
-                window: self.window(limit),
+                window: self.window(limit, self.admission),
                 ..Ghost::default()
             },
+            admission: self.admission,
             limit,
         });
     }
 
-    fn window(&self, limit: u32) -> u32 {
-        match (self.admission, self.policy) {
+    fn window(&self, limit: u32, admission: u8) -> u32 {
+        match (admission, self.policy) {
             (2.., _) => limit,
             (_, Policy::S3Fifo) => limit - limit / 10,
             _ => 0,
@@ -222,8 +224,9 @@ impl Model {
     }
 
     pub fn admit(&mut self, key: Key) -> bool {
-        let wanted = u32::from(self.admission);
-        wanted <= 1 || self.part(key).ghost.count(key) >= wanted
+        let part = self.part(key);
+        let wanted = u32::from(part.admission);
+        wanted <= 1 || part.ghost.count(key) >= wanted
     }
 
     /// `Err`: the partition has no room.
@@ -283,12 +286,21 @@ impl Model {
         if others.map(|(_, part)| part.limit).sum::<u32>() + limit > self.capacity {
             return false;
         }
-        let window = self.window(limit);
+        self.parts[id].limit = limit;
+        self.resize_ghost(id);
+        true
+    }
+
+    pub fn set_admission(&mut self, id: PartitionId, admission: u8) {
+        self.parts[id].admission = admission;
+        self.resize_ghost(id);
+    }
+
+    fn resize_ghost(&mut self, id: PartitionId) {
+        let window = self.window(self.parts[id].limit, self.parts[id].admission);
         let ghost = &mut self.parts[id].ghost;
         let (time, old) = (ghost.time, ghost.window);
         ghost.known.retain(|_, (added, _)| time - *added <= old);
         ghost.window = window;
-        self.parts[id].limit = limit;
-        true
     }
 }

@@ -21,6 +21,7 @@ enum Step {
     MarkClean(Key),
     WriteBackOldest(PartitionId),
     SetLimit(PartitionId, u32),
+    SetAdmission(PartitionId, u8),
     Shrink(PartitionId),
     Replace(VolumeId),
 }
@@ -38,6 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => keys().prop_map(Step::MarkClean),
         2 => partition.clone().prop_map(Step::WriteBackOldest),
         3 => (partition.clone(), 0..=CAPACITY).prop_map(|(id, limit)| Step::SetLimit(id, limit)),
+        1 => (partition.clone(), 1..4_u8).prop_map(|(id, n)| Step::SetAdmission(id, n)),
         6 => partition.prop_map(Step::Shrink),
         1 => (0..VOLUMES).prop_map(Step::Replace),
     ];
@@ -102,6 +104,10 @@ impl Pair {
             Step::SetLimit(id, limit) => {
                 let fits = self.model.set_limit(id, limit);
                 assert_eq!(fits, self.real.set_limits(&[(id, limit)]).is_ok());
+            }
+            Step::SetAdmission(id, admission) => {
+                self.model.set_admission(id, admission);
+                self.real.set_admission(id, admission);
             }
             Step::Shrink(id) => {
                 assert_eq!(self.model.shrink(id), self.real.shrink(id).map(key_of));

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import dataclasses
+from unittest import mock
 
 from diffcache_openstack import _native
 from diffcache_openstack.agent.ssdcache import reports
@@ -317,6 +318,21 @@ class TestSettings(VolumesTest):
         self.assertEqual(('write-through', 0), (
             found['mode'], found['wanted']['min']))
 
+    def test_which_requests_are_cached(self):
+        self.volumes.attach('b', self.wanted('b', sequential=9, admission=3))
+        self.assertEqual({'a': (7, None), 'b': (9, 3)}, self.engine.filters)
+        found = self.set('b', admission=2)
+        self.assertEqual(2, found['wanted']['admission'])
+        self.set('a', admission=15)
+        self.assertEqual({'a': (7, 15), 'b': (9, 2)}, self.engine.filters)
+        self.set('b', generation=1, admission=None)
+        self.assertEqual((9, 3), self.engine.filters['b'])
+
+    def test_a_cache_that_is_older_gets_no_setting_that_it_has_not(self):
+        with mock.patch.object(self.engine, 'set_filters') as called:
+            self.set(max=100)
+        called.assert_not_called()
+
     def test_settings_stay_over_a_detach_and_a_restart(self):
         self.set(max=100)
         self.volumes.detach('a')
@@ -333,6 +349,8 @@ class TestSettings(VolumesTest):
                 ({'weight': 0}, exceptions.InvalidInput),
                 ({'sla': 'fast'}, exceptions.InvalidInput),
                 ({'mode': 'write-back'}, exceptions.InvalidInput),
+                ({'admission': 0}, exceptions.InvalidInput),
+                ({'admission': 16}, exceptions.InvalidInput),
                 ({'generation': 3}, exceptions.InvalidInput),
                 ({'min': 1001}, exceptions.NoSpace)):
             self.assertRaises(error, self.volumes.change, 'a', 0, fields)
@@ -462,3 +480,8 @@ class TestEngineThatDoesLittle(VolumesTest):
         with self.assertLogs(volumes.LOG, 'WARNING') as logged:
             self.volumes.attach('a', self.wanted('a', sequential=4096))
         self.assertIn('in sequence', logged.output[0])
+
+    def test_admission_that_it_does_not_know(self):
+        with self.assertLogs(volumes.LOG, 'WARNING') as logged:
+            self.volumes.attach('a', self.wanted('a', admission=2))
+        self.assertIn('ignoring admission 2', logged.output[0])

@@ -25,7 +25,7 @@ class TestParse(base.TestCase):
                          wanted.parse(self.LEAST))
         full = {'origin': '/dev/a', 'mode': 'write-around', 'min': 1,
                 'max': 2, 'weight': 2.5, 'sequential': 3, 'priority': 4,
-                'sla': 'latency=2ms'}
+                'sla': 'latency=2ms', 'admission': 15}
         self.assertEqual(wanted.Wanted(**full), wanted.parse(full))
 
     def test_what_is_refused(self):
@@ -35,7 +35,8 @@ class TestParse(base.TestCase):
                        {'weight': float('nan')}, {'weight': -1.0},
                        {'sequential': 1.5},
                        {'weight': 0}, {'priority': '1'}, {'sla': 'good'},
-                       {'more': 1}):
+                       {'admission': 0}, {'admission': 16},
+                       {'admission': True}, {'more': 1}):
             self.assertRaises(exceptions.InvalidInput, wanted.parse,
                               {**self.LEAST, **fields})
 

@@ -102,12 +102,12 @@ class TestChanges(VolumesTest):
     def test_settings(self):
         status, body, _headers = self.patch_volume(
             generation=0, max=90, weight=2.5, sla='hit=0.5',
-            mode='write-around')
+            mode='write-around', admission=3)
         self.assertEqual(200, status, body)
         found = body['volume_cache']
-        self.assertEqual((90, 90, 2.5, 'hit=0.5', 'write-around', 1), tuple(
+        self.assertEqual((90, 90, 2.5, 'hit=0.5', 'write-around', 3, 1), tuple(
             found[name] for name in ('limit', 'max', 'weight', 'sla', 'mode',
-                                     'generation')))
+                                     'admission', 'generation')))
         status, body, _headers = self.patch_volume(generation=1, max=None)
         self.assertIsNone(body['volume_cache']['max'])
         self.assertEqual('running', body['volume_cache']['server_id'])
@@ -121,6 +121,7 @@ class TestChanges(VolumesTest):
     def test_values_that_cannot_be_used(self):
         for values in ({'max': -1}, {'weight': 0}, {'mode': 'write-back'},
                        {'sla': 'fast'}, {'colour': 'red'},
+                       {'admission': 0}, {'admission': 16},
                        {'min': 5, 'max': 4}):
             self.refused(400, 'PATCH', PATH, {'volume_cache': {
                 'generation': 0, **values}})

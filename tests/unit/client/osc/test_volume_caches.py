@@ -133,10 +133,11 @@ class TestVolumeCaches(cloud.CommandTest):
         fakes.listen_for_volumes(self, 'h1', cached)
         self.cloud.flush_volume_cache(reports.VOLUME)
         self.take(volume_caches.SetVolume, 'db', '--max', '400KiB',
-                  '--weight', '2', '--sla', 'hit=0.5')
+                  '--weight', '2', '--sla', 'hit=0.5', '--admission', '2')
         found = self.shown(volume_caches.ShowVolume, 'db')
-        self.assertEqual((100, 2.0, 'hit=0.5'), tuple(
-            found[name] for name in ('maximum', 'weight', 'sla')))
+        self.assertEqual((100, 2.0, 'hit=0.5', 2), tuple(
+            found[name] for name in ('maximum', 'weight', 'sla',
+                                     'admission')))
         self.take(volume_caches.UnsetVolume, 'db', '--max', '--sla')
         found = self.shown(volume_caches.ShowVolume, 'db')
         self.assertEqual((None, 2.0, ''), tuple(

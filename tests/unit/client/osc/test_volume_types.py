@@ -101,10 +101,11 @@ class TestVolumeTypes(base.TestCase):
             'diffcache:ssd_cache:min': '2GiB',
             'diffcache:ssd_cache:sla': 'hit=0.9'}, specs.specs)
         self.set('database', '--ssd-cache-max', '9GiB', '--ssd-cache-weight',
-                 '2', '--ssd-cache-priority', '3')
-        self.assertEqual(('9GiB', '2', '3', '2GiB'), tuple(
+                 '2', '--ssd-cache-priority', '3', '--ssd-cache-admission',
+                 '15')
+        self.assertEqual(('9GiB', '2', '3', '15', '2GiB'), tuple(
             specs.specs[f'diffcache:ssd_cache:{key}']
-            for key in ('max', 'weight', 'priority', 'min')))
+            for key in ('max', 'weight', 'priority', 'admission', 'min')))
         self.set('database', '--ssd-cache', 'off')
         self.assertEqual('off', specs.specs['diffcache:ssd_cache'])
         self.assertEqual(1, len(self.cinder.specs))
@@ -161,7 +162,8 @@ class TestVolumeTypes(base.TestCase):
                       ('--ssd-cache-weight', '0'),
                       ('--ssd-cache-priority', 'nan'),
                       ('--ssd-cache-weight', 'x'),
-                      ('--ssd-cache-sla', 'fast')):
+                      ('--ssd-cache-sla', 'fast'),
+                      ('--ssd-cache-admission', '16')):
             self.assertRaises(SystemExit, self.set, 'database', *words)
 
     def test_a_type_that_is_missing(self):

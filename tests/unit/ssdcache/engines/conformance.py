@@ -145,6 +145,13 @@ class EngineConformance(base.TestCase):
         self.refused(self.cache.set_mode, 'a', 'fast')
         self.refused(self.cache.set_mode, 'c', 'pass-through')
 
+    def test_which_requests_are_cached(self):
+        one = self.attach('a', 10, sequential=1 << 20, admission=2)
+        for filters in ((4096, 15), (0, None)):
+            self.cache.set_filters('a', *filters)
+            self.assertEqual(one, self.cache.volumes()['a'])
+        self.refused(self.cache.set_filters, 'c', 0, 1)
+
     def test_resize(self):
         one = self.attach('a', 10)
         self.change_size('a', 2 * SIZE)

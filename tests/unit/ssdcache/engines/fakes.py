@@ -26,6 +26,7 @@ class FakeEngine(base.Engine):
     :ivar failed: whether its device failed
     :ivar epochs: what was requested of volumes in each epoch
     :ivar actions: flushes and invalidations
+    :ivar filters: which requests to volumes are cached
     """
 
     name = 'fake'
@@ -40,6 +41,7 @@ class FakeEngine(base.Engine):
         self.failed = False
         self.epochs: dict[str, base.Epoch] = {}
         self.actions: list[tuple[str, str]] = []
+        self.filters: dict[str, tuple[int, int | None]] = {}
         self._blocks = blocks
         self._volumes: dict[str, base.State] = {}
         self._origins: dict[str, tuple[str, int]] = {}
@@ -93,6 +95,7 @@ class FakeEngine(base.Engine):
             uuid.uuid4().hex, attachment.mode, limit, 0,
             device='' if self.socket else f'/fake/{name}')
         self._origins[name] = origin
+        self.filters[name] = attachment.sequential, attachment.admission
         self._volumes[name] = dataclasses.replace(
             known, mode=attachment.mode, limit=limit)
         return self._volumes[name]
@@ -114,6 +117,11 @@ class FakeEngine(base.Engine):
         base.check_mode(self, mode)
         self._volumes[name] = dataclasses.replace(
             self._volumes[name], mode=mode)
+
+    def set_filters(self, name: str, sequential: int, admission: int | None
+                    ) -> None:
+        self._check(name)
+        self.filters[name] = sequential, admission
 
     def resize(self, name: str) -> None:
         self._check(name)

@@ -16,7 +16,8 @@ from tests.unit.ssdcache.engines import fakes
 LITTLE = base.Abilities(
     modes=('write-through', 'pass-through'), follows=False,
     keeps_blocks=False, extends=False, invalidates=False,
-    skips_sequences=False, restarts_warm=False, survives_device=False)
+    skips_sequences=False, admits=False, restarts_warm=False,
+    survives_device=False)
 
 
 class TestFake(conformance.EngineConformance):

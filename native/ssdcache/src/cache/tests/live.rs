@@ -40,6 +40,7 @@ fn restart(ssd: &MemoryDisk, origin: &MemoryDisk) -> Cache {
                 limit: kept.limit,
                 mode: Mode::numbered(kept.mode),
                 sequential: kept.sequential,
+                admission: kept.admission,
                 kept: Some(kept.origin),
                 ..attachment(&record.name, origin, 0)
             })
@@ -95,6 +96,50 @@ fn what_was_attached_and_set_is_there_after_a_restart() {
     cache.detach(&again, false).unwrap();
     drop(cache);
     assert!(restart(&ssd, &origin).volumes().is_empty());
+}
+
+#[test]
+fn what_is_cached_of_requests_changes_while_they_arrive() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
+    let cache = empty(&ssd);
+    let volume = cache
+        .attach(Attachment {
+            admission: 3,
+            ..lasting("v", &origin, 20)
+        })
+        .unwrap();
+    let status = |cache: &Cache| cache.status().volumes.remove("v").unwrap();
+    read(&cache, &volume, 0);
+    assert_eq!((3, 0), (status(&cache).admission, status(&cache).blocks));
+    cache.set_admission(&volume, 2).unwrap();
+    // The reference before counts.
+    read(&cache, &volume, 0);
+    assert_eq!(1, status(&cache).blocks);
+    cache.set_sequential(&volume, 4096).unwrap();
+    for block in 1..9 {
+        read(&cache, &volume, block);
+        read(&cache, &volume, block);
+    }
+    assert!(matches!(
+        cache.set_admission(&volume, MAX_ADMISSION + 1),
+        Err(CacheError::Admission(_))
+    ));
+    let before = status(&cache);
+    assert!(before.blocks < 9, "{} blocks", before.blocks);
+    drop(volume);
+    drop(cache);
+    let again = restart(&ssd, &origin);
+    let found = status(&again);
+    assert_eq!((2, 4096), (found.admission, found.sequential));
+    let volume = again.volume("v").unwrap();
+    again.set_admission(&volume, 0).unwrap();
+    again.set_sequential(&volume, 0).unwrap();
+    read(&again, &volume, 30);
+    let found = status(&again);
+    assert_eq!(
+        (1, 0, before.blocks + 1),
+        (found.admission, found.sequential, found.blocks)
+    );
 }
 
 #[test]
