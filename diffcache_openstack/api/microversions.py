@@ -62,7 +62,8 @@ HISTORY: dict[str, str] = {
             ' ``GET /v1/hydrations``, ``GET`` and ``PATCH'
             ' /v1/hydrations/{server_id}``.',
     '1.12': 'Volumes in SSD caches have ``admission``, which ``PATCH``'
-            ' changes.',
+            ' changes. They follow a type that was changed: ``PUT'
+            ' /v1/volume-caches/{volume_id}/specs``.',
 }
 
 

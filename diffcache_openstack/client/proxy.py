@@ -96,6 +96,15 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
                     raise
         raise AssertionError('not reached')
 
+    def follow_volume_type(self, volume_id: str, specs: dict[str, str]
+                           ) -> _volume.VolumeCache:
+        """Have a volume in use follow its type, which was changed.
+
+        :param specs: QoS specs of the type
+        """
+        return self._get_resource(_volume.VolumeCache, volume_id).follow(
+            self, specs)
+
     def flush_volume_cache(self, volume_id: str) -> _volume.VolumeCache:
         """Have what only the cache has written back to the volume."""
         return self._get_resource(_volume.VolumeCache, volume_id).act(

@@ -71,6 +71,16 @@ class VolumeCaches:
         self._note(self._agents.change_volume(ctxt, host, volume_id,
                                               generation, values))
 
+    def follow_type(self, ctxt: contexts.RequestContext, volume_id: str,
+                    settings: dict[str, typing.Any]) -> None:
+        """Have a volume follow its type, which was changed.
+
+        :raises NotFound: it is in no cache
+        :raises ServiceUnavailable: the host does not answer
+        """
+        host = self._database.read(volume_caches.host_of, volume_id)
+        self._note(self._agents.follow_type(ctxt, host, volume_id, settings))
+
     def flush(self, ctxt: contexts.RequestContext, volume_id: str) -> None:
         """Have a volume's dirty blocks written back.
 

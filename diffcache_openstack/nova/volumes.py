@@ -30,7 +30,7 @@ from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import lazy_disks
 from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import volume_nodes
-from diffcache_openstack.nova import volume_specs as qos
+from diffcache_openstack.objects import volume_specs as qos
 from diffcache_openstack.ssdcache import origins
 from nova import exception as nova_exception
 from nova.virt import block_device as driver_block_device
@@ -41,8 +41,8 @@ LOG = logging.getLogger(__name__)
 # In the data of a connection, which Nova keeps with the server: how QEMU
 # reaches the volume through the cache.
 KEY = 'diffcache_ssd_cache'
-# Nothing is read from the cache or added to it.
-PASS_THROUGH = 'pass-through'
+# Fields of a volume that agents of the release before refuse.
+_NEWER = frozenset(('admission', 'attachment'))
 
 Connection = dict[str, typing.Any]
 
@@ -161,7 +161,7 @@ class VolumeCache:
     def mode(self, wanted: qos.Specs) -> str:
         """Return the mode to attach a volume with."""
         if getattr(self._migrating, 'now', False):
-            return PASS_THROUGH
+            return qos.PASS_THROUGH
         return wanted.mode
 
     def show_size(self, domain: typing.Any, disk: volume_nodes.CachedDisk,
@@ -193,7 +193,7 @@ class VolumeCache:
         """Begin to cache volumes that no other host writes any more."""
         for connection in connections:
             export = connection.get('data', {}).get(KEY)
-            if not export or export.get('mode') != PASS_THROUGH:
+            if not export or export.get('mode') != qos.PASS_THROUGH:
                 continue
             try:
                 wanted = qos.parse(_specs(connection))
@@ -238,8 +238,7 @@ class CachedVolumeDriver:
             return
         mode = self._cache.mode(self._wanted)
         try:
-            export = self._cache.client.attach_volume(
-                _volume_id(connection_info), self._document(origin, mode))
+            export = self._attach(connection_info, origin, mode)
         except exceptions.DiffCacheError as error:
             self._refuse_required(connection_info, instance, error)
             self._cache.passed(connection_info, type(error).__name__, error)
@@ -248,18 +247,21 @@ class CachedVolumeDriver:
         LOG.info('Volume %s is cached on the SSD, %s',
                  _volume_id(connection_info), mode)
 
-    def _document(self, origin: str, mode: str) -> dict[str, typing.Any]:
-        wanted = self._wanted
+    def _attach(self, connection: Connection, origin: str, mode: str
+                ) -> dict[str, typing.Any]:
+        """Attach a volume to the cache, and return where QEMU finds it."""
+        attach = self._cache.client.attach_volume
+        volume_id = _volume_id(connection)
         document = {
-            'origin': origin, 'mode': mode, 'min': wanted.min,
-            'max': wanted.max, 'weight': wanted.weight,
-            'priority': wanted.priority, 'sla': wanted.sla,
-            'sequential': wanted.sequential}
-        if wanted.admission is not None:
-            # An agent that was not restarted after an upgrade knows no such
-            # field.
-            document['admission'] = wanted.admission
-        return document
+            **qos.settings(self._wanted), 'origin': origin, 'mode': mode,
+            'attachment': connection['data'].get('attachment_id')}
+        try:
+            return attach(volume_id, document)
+        except exceptions.InvalidInput:
+            # The agent may not have been restarted since an upgrade.
+            return attach(volume_id, {name: value for name, value
+                                      in document.items()
+                                      if name not in _NEWER})
 
     def _refuse_required(self, connection, instance, error):
         if not self._wanted.required:

@@ -25,6 +25,7 @@ from diffcache_openstack.rpc import agent_api
 NAMESPACE = 'volumes'
 HISTORY = rpc_history.History({
     '1.0': ('change_volume', 'flush_volume', 'invalidate_volume'),
+    '1.1': ('follow_type', ),
 })
 VERSION = HISTORY.latest
 
@@ -53,6 +54,19 @@ class AgentVolumesAPI:
         return self._to(host).call(
             ctxt, 'change_volume', volume_id=volume_id,
             generation=generation, settings=settings)
+
+    def follow_type(self, ctxt: contexts.RequestContext, host: str,
+                    volume_id: str, settings: dict[str, typing.Any]
+                    ) -> objects.VolumeCache:
+        """Have a volume follow its type; return it as it is then.
+
+        :param settings: see :func:`.volume_specs.settings`
+        :raises Conflict: it follows no type, or the cache lacks the mode
+        :raises NoSpace: the least sizes exceed the cache
+        :raises InvalidInput: the host is older than this method
+        """
+        return self._to(host).call(ctxt, 'follow_type', volume_id=volume_id,
+                                   settings=settings)
 
     def flush_volume(self, ctxt: contexts.RequestContext, host: str,
                      volume_id: str) -> objects.VolumeCache:

@@ -24,6 +24,7 @@ from diffcache_openstack.rpc import conductor_api
 NAMESPACE = 'volumes'
 HISTORY = rpc_history.History({
     '1.0': ('change_volume', 'flush_volume', 'invalidate_volume'),
+    '1.1': ('follow_type', ),
 })
 VERSION = HISTORY.latest
 
@@ -51,6 +52,18 @@ class VolumesAPI:
         """
         self._client.call(ctxt, 'change_volume', volume_id=volume_id,
                           generation=generation, settings=settings)
+
+    def follow_type(self, ctxt: contexts.RequestContext, volume_id: str,
+                    settings: dict[str, typing.Any]) -> None:
+        """Have a volume in use follow its type, which was changed.
+
+        :param settings: see :func:`.volume_specs.settings`
+        :raises Conflict: it follows no type, or its cache lacks the mode
+        :raises NoSpace: the least sizes exceed the cache
+        :raises InvalidInput: its host is older than this method
+        """
+        self._client.call(ctxt, 'follow_type', volume_id=volume_id,
+                          settings=settings)
 
     def flush_volume(self, ctxt: contexts.RequestContext, volume_id: str
                      ) -> None:

@@ -399,12 +399,26 @@ _VOLUME_SETTINGS = Record(
     admission=fields.NonNegativeIntegerField(nullable=True))
 
 
+# All of them, and nothing of one volume alone.
+_TYPE_SETTINGS = Record(
+    min=fields.NonNegativeIntegerField(),
+    max=fields.NonNegativeIntegerField(nullable=True),
+    weight=fields.NonNegativeFloatField(),
+    priority=fields.NonNegativeFloatField(nullable=True),
+    mode=fields.EnumField(volume_cache.SAFE_MODES),
+    sla=fields.StringField(nullable=True),
+    sequential=fields.NonNegativeIntegerField(nullable=True),
+    admission=fields.NonNegativeIntegerField(nullable=True))
+
+
 def _volumes(namespace: str) -> Table:
     """Return the methods for volumes, which both services have."""
     return {(namespace, name): method for name, method in {
         'change_volume': Method(CONTROLLER, {
             'volume_id': IMAGE, 'generation': COUNT,
             'settings': _field(_VOLUME_SETTINGS)}),
+        'follow_type': Method(CONTROLLER, {
+            'volume_id': IMAGE, 'settings': _field(_TYPE_SETTINGS)}),
         'flush_volume': Method(CONTROLLER, {'volume_id': IMAGE}),
         'invalidate_volume': Method(CONTROLLER, {'volume_id': IMAGE}),
     }.items()}

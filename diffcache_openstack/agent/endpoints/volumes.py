@@ -42,6 +42,13 @@ class VolumesManager:
         return reports.volume(self._need(), volume_id)
 
     @messaging.exposed
+    def follow_type(self, ctxt: contexts.RequestContext, volume_id: str,
+                    settings: dict) -> objects.VolumeCache:
+        """Have a volume follow its type, which was changed."""
+        self._need().follow_type(volume_id, settings)
+        return reports.volume(self._need(), volume_id)
+
+    @messaging.exposed
     def flush_volume(self, ctxt: contexts.RequestContext, volume_id: str
                      ) -> objects.VolumeCache:
         """Write a volume's dirty blocks back."""

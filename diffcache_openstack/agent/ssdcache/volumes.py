@@ -27,9 +27,6 @@ from diffcache_openstack.ssdcache.sizing import base as sizing
 
 LOG = logging.getLogger(__name__)
 
-# Settings that decide sizes.
-_SIZING = frozenset(('limit', 'min', 'max', 'weight'))
-
 _States = collections.abc.Mapping[str, engines.State]
 
 
@@ -134,7 +131,10 @@ class CachedVolumes:
             self._engine.detach(name)
             states = self._engine.volumes()
             known = self._known(states)
-            changed = self._store.overrides(name).apply(wanted)
+            if wanted.attachment is None:
+                # It may be another one, for which Cinder has read the type.
+                self._store.forget_of_type(name)
+            changed = self._settled(name, wanted)
             sizes = self._shares({**known, name: changed}, states)
             self._make_room(name, sizes, states)
             try:
@@ -188,7 +188,7 @@ class CachedVolumes:
             kept = self._store.wanted()
             if name in kept:
                 kept[name] = dataclasses.replace(kept[name], mode=mode)
-                mode = self._store.overrides(name).apply(kept[name]).mode
+                mode = self._settled(name, kept[name]).mode
             self._engine.set_mode(name, mode)
             self._store.keep_wanted(kept)
             self.revision += 1
@@ -219,20 +219,60 @@ class CachedVolumes:
                     ' changed. Read them again.')
             overrides = before.changed(fields)
             wanted = self._store.wanted().get(name) or _as_it_is(state)
-            changed = overrides.apply(wanted)
-            known = {**self._known(states), name: changed}
-            sizes = self._shares(known, states)
-            filters = self._filters(changed)
-            if filters != self._filters(before.apply(wanted)):
-                self._engine.set_filters(name, *filters)
-            if changed.mode != state.mode:
-                self._engine.set_mode(name, changed.mode)
-            self._store.keep_overrides(name, overrides)
-            if self._engine.abilities.keeps_blocks or _SIZING & set(fields):
-                self._resize_all(sizes)
-            self.revision += 1
+            self._switch(name, states, wishes.settled(
+                wanted, self._store.of_type(name), overrides),
+                lambda: self._store.keep_overrides(name, overrides))
         LOG.info('Settings of volume %s in the SSD cache are %s', name,
                  overrides)
+
+    def follow_type(self, name: str, fields: dict[str, typing.Any]) -> None:
+        """Have a volume follow its type, which was changed since it attached.
+
+        What an operator set for this volume stays. What Cinder keeps with
+        the attachment is no longer used, also after a hard reboot.
+
+        :param fields: of :class:`.wanted.TypeSettings`
+        :raises NotFound: it is not attached
+        :raises Conflict: it was attached by hand
+        :raises NoSpace: the least sizes exceed the cache
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: the engine lacks the mode
+        """
+        with self._lock:
+            states = self._engine.volumes()
+            _find(states, name)
+            wanted = self._store.wanted().get(name)
+            if wanted is None:
+                raise exceptions.Conflict(
+                    f'Volume {name} was not attached to the SSD cache by Nova,'
+                    f' and follows no type.')
+            settings = wishes.TypeSettings(**fields,
+                                           attachment=wanted.attachment)
+            self._switch(name, states, wishes.settled(
+                wanted, settings, self._store.overrides(name)),
+                lambda: self._store.keep_of_type(name, settings))
+        LOG.info('Volume %s in the SSD cache follows its type, which was'
+                 ' changed: %s', name, settings)
+
+    def _switch(self, name: str, states: _States, wanted: wishes.Wanted,
+                keep: collections.abc.Callable[[], None]) -> None:
+        """Have an attached volume cached in another way.
+
+        :param keep: keeps why, once the cache does so
+        """
+        known = self._known(states)
+        before, known[name] = known[name], wanted
+        sizes = self._shares(known, states)
+        self._warn_of_ignored(name, wanted)
+        if self._filters(wanted) != self._filters(before):
+            self._engine.set_filters(name, *self._filters(wanted))
+        if wanted.mode != states[name].mode:
+            self._engine.set_mode(name, wanted.mode)
+        keep()
+        if self._engine.abilities.keeps_blocks \
+                or _bounds(wanted) != _bounds(before):
+            self._resize_all(sizes)
+        self.revision += 1
 
     def flush(self, name: str) -> None:
         """Write a volume's dirty blocks back, and make its writes durable.
@@ -308,9 +348,10 @@ class CachedVolumes:
 
     def _shares(self, known: dict[str, wishes.Wanted],
                 states: _States) -> dict[str, int]:
+        # One that had no blocks, because its type said so, is as a new one.
         return self._sizes.shares(
-            known, {name: state.limit for name, state in states.items()},
-            self._cache())
+            known, {name: state.limit for name, state in states.items()
+                    if state.limit}, self._cache())
 
     def _cache(self) -> sizing.Cache:
         return sizing.Cache(self._engine.capacity(), self._engine.grain())
@@ -357,14 +398,22 @@ class CachedVolumes:
     def _known(self, states: _States) -> dict[str, wishes.Wanted]:
         """Return what the attached volumes want."""
         kept = self._store.wanted()
-        return {name: self._store.overrides(name).apply(
-            kept.get(name) or _as_it_is(state))
-            for name, state in states.items()}
+        return {name: self._settled(name, kept.get(name) or _as_it_is(state))
+                for name, state in states.items()}
+
+    def _settled(self, name: str, wanted: wishes.Wanted) -> wishes.Wanted:
+        return wishes.settled(wanted, self._store.of_type(name),
+                              self._store.overrides(name))
 
     def _keep(self, wanted: dict[str, wishes.Wanted], names: set[str]
               ) -> None:
         self._store.keep_wanted({name: each for name, each in wanted.items()
                                  if name in names})
+
+
+def _bounds(wanted: wishes.Wanted) -> tuple[int, int | None, float]:
+    """Return what decides the size of a volume without its curve."""
+    return wanted.min, wanted.max, wanted.weight
 
 
 def _as_it_is(state: engines.State) -> wishes.Wanted:

@@ -20,6 +20,7 @@ import typing
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.objects import volume_cache
+from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base as sizing
 
@@ -27,8 +28,6 @@ LOG = logging.getLogger(__name__)
 
 # Volumes whose settings are kept; the oldest are forgotten.
 _MOST_OVERRIDES = 1000
-# Nothing is read from the cache or added to it.
-PASS_THROUGH = 'pass-through'
 _NUMBER = (int, float)
 _NONE = type(None)
 
@@ -49,6 +48,8 @@ class Wanted:
     :ivar sla: what it is to reach, such as ``hit=0.9``
     :ivar admission: a block is cached at this reference to it; none for the
         host's option
+    :ivar attachment: ID of its attachment, which a hard reboot leaves as it
+        is; none if it is unknown
     """
 
     origin: str
@@ -60,6 +61,7 @@ class Wanted:
     priority: float | None = None
     sla: str | None = None
     admission: int | None = None
+    attachment: str | None = None
 
     @property
     def is_written_elsewhere(self) -> bool:
@@ -67,12 +69,46 @@ class Wanted:
 
         It was attached so that nothing is cached, which no type says.
         """
-        return bool(self.origin) and self.mode == PASS_THROUGH
+        return bool(self.origin) and self.mode == volume_specs.PASS_THROUGH
 
     @property
     def target(self) -> sizing.Target | None:
         """What it is to reach."""
         return None if self.sla is None else sizing.parse_target(self.sla)
+
+
+@dataclasses.dataclass(frozen=True)
+class TypeSettings:
+    """What the type of a volume says since it was changed.
+
+    Cinder keeps what it said before with the attachment, and a hard reboot
+    brings that again.
+
+    :ivar attachment: that of the volume when its type was changed
+    """
+
+    mode: str
+    min: int
+    max: int | None
+    weight: float
+    priority: float | None
+    sla: str | None
+    sequential: int | None
+    admission: int | None
+    attachment: str | None = None
+
+    def concerns(self, wanted: Wanted) -> bool:
+        """Return whether a volume is still attached as it was."""
+        return self.attachment == wanted.attachment
+
+    def apply(self, wanted: Wanted) -> Wanted:
+        """Return how a volume of this type is to be cached."""
+        if not self.concerns(wanted):
+            return wanted
+        found = dataclasses.asdict(self)
+        if wanted.is_written_elsewhere:
+            del found['mode']
+        return dataclasses.replace(wanted, **found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,12 +130,13 @@ class Overrides:
     generation: int = 0
 
     def apply(self, wanted: Wanted) -> Wanted:
-        """Return how a volume is to be cached with these settings."""
+        """Return how a volume is to be cached with these settings.
+
+        :param wanted: what its type says
+        """
         found = {name: value for name in (
             'min', 'max', 'weight', 'priority', 'mode', 'sla', 'admission')
             if (value := getattr(self, name)) is not None}
-        if wanted.is_written_elsewhere:
-            found.pop('mode', None)
         if self.limit is not None:
             found |= {'min': self.limit, 'max': self.limit}
         return dataclasses.replace(wanted, **found)
@@ -127,6 +164,20 @@ class Overrides:
         return found
 
 
+def settled(wanted: Wanted, of_type: TypeSettings | None,
+            overrides: Overrides) -> Wanted:
+    """Return how a volume is to be cached.
+
+    :param wanted: what its type said when it was attached
+    :param of_type: what it says since it was changed, if it was
+    :param overrides: what an operator has set for this volume
+    """
+    found = overrides.apply(of_type.apply(wanted) if of_type else wanted)
+    if wanted.is_written_elsewhere:
+        return dataclasses.replace(found, mode=wanted.mode)
+    return found
+
+
 def parse(document: dict[str, typing.Any]) -> Wanted:
     """Return how a volume is to be cached, from a request.
 
@@ -136,7 +187,7 @@ def parse(document: dict[str, typing.Any]) -> Wanted:
         'origin': str, 'mode': str, 'min': int, 'max': (int, _NONE),
         'weight': _NUMBER, 'sequential': (int, _NONE),
         'priority': (*_NUMBER, _NONE), 'sla': (str, _NONE),
-        'admission': (int, _NONE)})
+        'admission': (int, _NONE), 'attachment': (str, _NONE)})
     if not document.get('origin') or document.get('mode') not in server.MODES:
         raise exceptions.InvalidInput(
             f'A volume in the SSD cache has an origin, and a mode of'
@@ -179,6 +230,7 @@ class Store:
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
         self._overrides_path = path.with_name(f'{path.stem}_overrides.json')
+        self._types_path = path.with_name(f'{path.stem}_types.json')
 
     def wanted(self) -> dict[str, Wanted]:
         """Return what the types of volumes say, as it was kept."""
@@ -198,10 +250,22 @@ class Store:
     def keep_overrides(self, name: str, overrides: Overrides) -> None:
         """Keep the settings of a volume, also while it is detached."""
         found = self._read(self._overrides_path, Overrides)
-        found.pop(name, None)
-        found[name] = overrides
-        last = list(found.items())[-_MOST_OVERRIDES:]
-        self._write(self._overrides_path, dict(last))
+        self._write(self._overrides_path, _with(found, name, overrides))
+
+    def of_type(self, name: str) -> TypeSettings | None:
+        """Return what the type of a volume says since it was changed."""
+        return self._read(self._types_path, TypeSettings).get(name)
+
+    def forget_of_type(self, name: str) -> None:
+        """Forget what the type of a volume said."""
+        found = self._read(self._types_path, TypeSettings)
+        if found.pop(name, None) is not None:
+            self._write(self._types_path, found)
+
+    def keep_of_type(self, name: str, settings: TypeSettings) -> None:
+        """Keep what the type of a volume says, also while it is detached."""
+        found = self._read(self._types_path, TypeSettings)
+        self._write(self._types_path, _with(found, name, settings))
 
     @staticmethod
     def _read(path: pathlib.Path, kind: type) -> dict[str, typing.Any]:
@@ -219,3 +283,10 @@ class Store:
                found: collections.abc.Mapping[str, typing.Any]) -> None:
         files.write_json(path, {name: dataclasses.asdict(each)
                                 for name, each in found.items()})
+
+
+def _with(found: dict[str, typing.Any], name: str, value: typing.Any
+          ) -> dict[str, typing.Any]:
+    """Return the latest values of volumes, with that of one."""
+    found.pop(name, None)
+    return dict([*found.items(), (name, value)][-_MOST_OVERRIDES:])

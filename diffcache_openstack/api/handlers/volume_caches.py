@@ -22,6 +22,7 @@ from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import volume_caches as schemas
 from diffcache_openstack.db.views import volume_cache_views
+from diffcache_openstack.objects import volume_specs
 
 TABLE = routing.Table()
 SINCE = microversions.parse('1.9')
@@ -71,6 +72,24 @@ def update_volume_cache(request: requests.Request, volume_id: str
     generation = values.pop('generation')
     request.services.volumes.change_volume(
         request.context, volume_id, generation, values)
+    return {'volume_cache': _find(request, volume_id)[0]}
+
+
+@TABLE.route('PUT', '/v1/volume-caches/<volume_id>/specs',
+             policy=policies.UPDATE, since=microversions.parse('1.12'),
+             body=schemas.FOLLOW, shows=fields.VOLUME_CACHE, finder=_find,
+             response=schemas.SHOW)
+def follow_type(request: requests.Request, volume_id: str
+                ) -> dict[str, typing.Any]:
+    """Have a volume follow its type, whose QoS specs were changed.
+
+    They take the place of those that it was attached with, until it is
+    attached again. Settings of the volume itself stay. Where the type says
+    that its volumes are not cached, the volume passes its cache by.
+    """
+    specs = volume_specs.parse(request.document['volume_cache']['specs'])
+    request.services.volumes.follow_type(
+        request.context, volume_id, volume_specs.settings(specs))
     return {'volume_cache': _find(request, volume_id)[0]}
 
 

@@ -25,7 +25,8 @@ SHOW = _VOLUMES.add(
 # Sizes and modes are of the operator's SSD: owners see them.
 UPDATE = _VOLUMES.add(
     'update', base.ADMIN, 'Change settings of a volume in an SSD cache.',
-    ('PATCH', '/v1/volume-caches/{volume_id}'))
+    ('PATCH', '/v1/volume-caches/{volume_id}'),
+    ('PUT', '/v1/volume-caches/{volume_id}/specs'))
 ACT = _VOLUMES.add(
     'act', base.ADMIN, 'Flush or invalidate a volume in an SSD cache.',
     ('POST', '/v1/volume-caches/{volume_id}/actions'))

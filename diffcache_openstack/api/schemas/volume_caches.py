@@ -66,6 +66,12 @@ UPDATE = common.closed({'volume_cache': common.closed(
     {**_SETTINGS, 'generation': {
         **common.COUNT, 'description': 'Generation that the caller has seen;'
         ' if it has changed, the response is 409.'}}, _SETTINGS)})
+FOLLOW = common.closed({'volume_cache': common.closed({'specs': {
+    'type': 'object', 'maxProperties': 100,
+    'additionalProperties': {'type': 'string', 'maxLength': 255},
+    'description': 'QoS specs of the volume\'s type, such as'
+    ' {"diffcache:ssd_cache": "write-through"}; others than'
+    ' diffcache:ssd_cache are ignored.'}})})
 ACT = common.closed({'action': {
     'type': 'string', 'enum': ['flush', 'invalidate'], 'description':
     'Write back what only the cache has (flush), or forget what is cached'

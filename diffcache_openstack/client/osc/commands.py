@@ -36,7 +36,7 @@ def errors_in_words() -> typing.Iterator[None]:
     try:
         yield
     except exceptions.HttpException as error:
-        raise osc_exceptions.CommandError(_http_words(error)) from error
+        raise osc_exceptions.CommandError(http_words(error)) from error
     except exceptions.SDKException as error:
         raise osc_exceptions.CommandError(str(error)) from error
     except ksa_exceptions.ConnectFailure as error:
@@ -57,7 +57,8 @@ def errors_in_words() -> typing.Iterator[None]:
             f' in clouds.yaml.') from error
 
 
-def _http_words(error):
+def http_words(error: exceptions.HttpException) -> str:
+    """Return what a service says of an error, in words for a user."""
     if error.status_code == 401:
         return ('The service does not accept the token (401); log in again,'
                 ' and check the OS_ variables or --os-cloud.')

@@ -15,13 +15,16 @@ They become QoS specs of the type, which Nova's driver reads on the host.
 """
 
 import argparse
+import sys
 import typing
 
+from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import hooks
+from diffcache_openstack.client.osc import volume_type_users
 from diffcache_openstack.common import units
 from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base as sizing
@@ -62,9 +65,9 @@ class _VolumeType(hooks.Hook):
         parser.add_argument(
             '--ssd-cache', choices=MODES,
             help='Cache volumes of this type on the SSD of their server\'s'
-                 ' host, in this mode, or not (off). Volumes in use follow'
-                 ' these options when they are attached again, or their'
-                 ' server is migrated')
+                 ' host, in this mode, or not (off). "volume type set" changes'
+                 ' volumes in use, too, unless a setting of the volume says'
+                 ' otherwise')
         parser.add_argument(
             '--ssd-cache-min', metavar='<size>', type=_size,
             help='Cache at least so much of each volume, such as 2GiB')
@@ -105,7 +108,11 @@ class _VolumeType(hooks.Hook):
             found = volume.find_type(self._name(parsed_args),
                                      ignore_missing=False)
             _write(volume, found, wanted)
+            self._follow(found)
         return result
+
+    def _follow(self, found: typing.Any) -> None:
+        """Have volumes of the type follow it; a new one has none."""
 
     def _name(self, parsed_args: argparse.Namespace) -> str:
         raise NotImplementedError
@@ -121,9 +128,65 @@ class VolumeTypeCreate(_VolumeType):
 class VolumeTypeSet(_VolumeType):
     """``openstack volume type set --ssd-cache MODE ...``."""
 
+    def _follow(self, found: typing.Any) -> None:
+        try:
+            apply(self.cmd.app.client_manager, found)
+        except ksa_exceptions.EndpointNotFound:
+            # The cache works without the API.
+            sys.stderr.write(
+                f'Volumes of type {found.name} in use follow it when they are'
+                f' attached again: the cloud has no DiffCache API.\n')
+
     def _name(self, parsed_args: argparse.Namespace) -> str:
         # The command may have given it another name.
         return parsed_args.name or parsed_args.volume_type
+
+
+class ApplyType(commands.Command):
+    """Have volumes in use follow their type, after its QoS specs were changed
+
+    "openstack volume type set --ssd-cache" does this by itself. Use it after
+    "openstack volume qos set", or for hosts that did not answer. Settings of
+    single volumes stay.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('volume_type', metavar='<volume-type>',
+                            help='Volume type (name or ID)')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Call the services.
+
+        :raises CommandError: some volumes could not be changed
+        """
+        manager = self.app.client_manager
+        apply(manager, manager.volume.find_type(parsed_args.volume_type,
+                                                ignore_missing=False))
+
+
+def apply(manager: typing.Any, found: typing.Any) -> None:
+    """Have volumes in use follow a type, and others that share its specs.
+
+    :raises CommandError: some could not be changed
+    """
+    volume = manager.volume
+    specs = _specs_of(volume, found.id)
+    values, names = {}, {found.name}
+    if specs is not None:
+        names |= {each.name for each
+                  in volume.qos_spec_associations(specs.id)}
+        if specs.consumer in _REACHES_HOSTS:
+            values = {key: value for key, value in specs.specs.items()
+                      if key.split(':')[:2] == KEY.split(':')}
+    users = (each for each in volume.volumes(all_projects=True)
+             if each.volume_type in names)
+    volume_type_users.report(
+        found.name, volume_type_users.follow(manager.diffcache, users,
+                                             values),
+        values.get(KEY, 'off') != 'off')
 
 
 def _specs(parsed_args: argparse.Namespace) -> dict[str, str]:

@@ -74,6 +74,16 @@ class VolumeCache(base.Resource):
         self._translate_response(response)
         return self
 
+    def follow(self, session: typing.Any, specs: dict[str, str]
+               ) -> 'VolumeCache':
+        """Have it follow the QoS specs of its type."""
+        response = session.put(
+            f'{self.base_path}/{self.id}/specs',
+            json={'volume_cache': {'specs': specs}},
+            microversion=self._get_microversion(session))
+        self._translate_response(response)
+        return self
+
 
 class SsdCache(base.Resource):
     """The SSD cache of a host."""

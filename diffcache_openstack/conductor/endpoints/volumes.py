@@ -38,6 +38,12 @@ class VolumesManager:
         self._volumes.change(ctxt, volume_id, generation, settings)
 
     @messaging.exposed
+    def follow_type(self, ctxt: contexts.RequestContext, volume_id: str,
+                    settings: dict) -> None:
+        """Have a volume follow its type, which was changed."""
+        self._volumes.follow_type(ctxt, volume_id, settings)
+
+    @messaging.exposed
     def flush_volume(self, ctxt: contexts.RequestContext, volume_id: str
                      ) -> None:
         """Write a volume's dirty blocks back."""

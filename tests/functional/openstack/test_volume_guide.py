@@ -158,7 +158,7 @@ class TestGuide(guides.Reader, nova_hosts.NovaTest):
         self.boot_number = 2
         self.read('A hard reboot')
         self.assertEqual((0, TURN), self.fio('left')[:2])
-        self.assert_cached('write-through')
+        self.assert_cached('write-around')
         self.host = self.trial.hosts[1]
         self.read('The mode of the type, and a live migration')
         self.assert_cached('write-around')

@@ -216,14 +216,25 @@ class TestCached(VolumeTest):
         self.assertEqual('0', done['wrong'])
         self.assert_shown(volume, server)
         self.assert_extended(volume, server)
+        # A type that is changed holds at once, and after a hard reboot.
+        self.type(f'volume type set {kind} --ssd-cache write-around'
+                  ' --ssd-cache-admission 2')
+        self.assert_follows(volume)
+        self.trial.admin.compute.reboot_server(server, 'HARD')
+        self.said(server, 'found=', boot=3)
+        self.assert_follows(volume)
         self.detach(server, volume)
         self.assertNotIn(volume, self.cached())
-        self.assertEqual(done['left'], self.sum(volume))
-        # A type that is changed holds from the next time on.
-        self.type(f'volume type set {kind} --ssd-cache write-around')
+        self.assertEqual(self.said(server, 'done', boot=3)['left'],
+                         self.sum(volume))
         self.attach(server, volume)
-        self.assertEqual('write-around', self.cached()[volume]['mode'])
+        self.assert_follows(volume)
         self.detach(server, volume)
+
+    def assert_follows(self, volume):
+        found = self.cached()[volume]
+        self.assertEqual(('write-around', 2), (
+            found['mode'], found['wanted']['admission']))
 
     def assert_shown(self, volume, server):
         """The API and its commands have what the host reported."""

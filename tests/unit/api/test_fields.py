@@ -220,6 +220,8 @@ class FilledTest(base.ApiTest):
                 (f'{volume}/curve', None),
             ('PATCH', '/v1/volume-caches/{volume_id}'):
                 (volume, {'volume_cache': {'generation': 2}}),
+            ('PUT', '/v1/volume-caches/{volume_id}/specs'):
+                (f'{volume}/specs', {'volume_cache': {'specs': {}}}),
             ('POST', '/v1/volume-caches/{volume_id}/actions'):
                 (f'{volume}/actions', {'action': 'flush'}),
             ('GET', '/v1/hydrations'): ('/v1/hydrations', None),

@@ -114,6 +114,10 @@ class TestReference(base.ApiTest):
             self, 'h2', volume_reports.cached(self, volume_reports.VOLUME))
         self.sample('PATCH', f'{path}/{{volume_id}}', {'volume_cache': {
             'generation': 0, 'min': 64}}, **volume)
+        self.sample('PUT', f'{path}/{{volume_id}}/specs', {
+            'volume_cache': {'specs': {
+                'diffcache:ssd_cache': 'write-through',
+                'diffcache:ssd_cache:max': '1GiB'}}}, **volume)
         self.sample('POST', f'{path}/{{volume_id}}/actions',
                     {'action': 'flush'}, **volume)
         self.sample('GET', '/v1/ssd-caches')

@@ -94,7 +94,7 @@ PUBLIC = ('/', '/v1')
 GABBITS = (pathlib.Path(__file__).parents[2] / 'functional' / 'api'
            / 'gabbits')
 UNKNOWN = '11111111-1111-4111-8111-111111111111'
-METHODS = ('GET', 'POST', 'PATCH', 'DELETE')
+METHODS = ('GET', 'POST', 'PUT', 'PATCH', 'DELETE')
 
 
 def example(route: routing.Route) -> str:

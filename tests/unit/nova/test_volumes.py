@@ -138,13 +138,14 @@ class TestConnect(VolumesTest):
         connection = self.connection({'min': '4MiB', 'max': '8MiB',
                                       'weight': '2', 'sequential': '1MiB',
                                       'priority': '5', 'sla': 'hit=0.8',
-                                      'admission': '2'})
+                                      'admission': '2'},
+                                     {'attachment_id': 'at1'})
         driver = self.around(connection)
         driver.connect_volume(connection, INSTANCE)
         self.client.attach_volume.assert_called_once_with(VOLUME, {
             'origin': '/dev/sdx', 'mode': 'write-through', 'min': 1024,
             'max': 2048, 'weight': 2.0, 'priority': 5.0, 'sla': 'hit=0.8',
-            'sequential': 1 << 20, 'admission': 2})
+            'sequential': 1 << 20, 'admission': 2, 'attachment': 'at1'})
         self.assertEqual({**EXPORT, 'mode': 'write-through'},
                          connection['data'][volumes.KEY])
         # A hard reboot connects again.
@@ -153,6 +154,19 @@ class TestConnect(VolumesTest):
         self.client.detach_volume.assert_called_once_with(VOLUME)
         self.assertEqual(['connect', 'connect', ('disconnect', True)],
                          self.driver.asked)
+
+    def test_an_agent_that_was_not_restarted_since_an_upgrade(self):
+        self.client.attach_volume.side_effect = [
+            exceptions.InvalidInput('no attachment'), dict(EXPORT)]
+        connection = self.connection({'admission': '2'},
+                                     {'attachment_id': 'at1'})
+        self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertIn(volumes.KEY, connection['data'])
+        self.assertEqual({}, self.uncached())
+        first, second = (call.args[1] for call
+                         in self.client.attach_volume.call_args_list)
+        self.assertEqual({'admission': 2, 'attachment': 'at1'},
+                         dict(first.items() - second.items()))
 
     def test_the_document_of_libvirt(self):
         connection = self.connection()

@@ -18,6 +18,7 @@ from diffcache_openstack.agent.ssdcache import sizes
 from diffcache_openstack.agent.ssdcache import volumes
 from diffcache_openstack.agent.ssdcache import wanted
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import base as engines
 from tests import base
@@ -365,6 +366,103 @@ class TestSettings(VolumesTest):
                          self.engine.actions)
         for work in (self.volumes.flush, self.volumes.invalidate):
             self.assertRaises(exceptions.NotFound, work, 'c')
+
+
+class TestTypeThatWasChanged(VolumesTest):
+    """Cinder keeps with an attachment what the type said when it began."""
+
+    def setUp(self):
+        super().setUp()
+        self.attach('a', max=400)
+        self.attach('b')
+
+    def attach(self, name, attachment='first', **fields):
+        self.volumes.attach(name, self.wanted(name, attachment=attachment,
+                                              **fields))
+
+    def follow(self, name='a', mode='write-through', **fields):
+        self.volumes.follow_type(name, volume_specs.settings(
+            volume_specs.Specs(mode, **fields)))
+
+    def shown(self, name='a'):
+        return self.volumes.status()['volumes'][name]
+
+    def test_volumes_in_use_follow_it(self):
+        revision = self.volumes.revision
+        self.follow(mode='write-around', max=100, weight=2.5, admission=2,
+                    sequential=9, sla='hit=0.9')
+        found = self.shown()
+        self.assertEqual((100, 'write-around', 2.5, 'hit=0.9'), (
+            found['limit'], found['mode'], found['wanted']['weight'],
+            found['wanted']['sla']))
+        self.assertEqual((9, 2), self.engine.filters['a'])
+        self.assertEqual({'a': 100, 'b': 900}, self.limits())
+        self.assertNotEqual(revision, self.volumes.revision)
+
+    def test_a_hard_reboot_agrees(self):
+        self.follow(max=100)
+        for volumes_again in (self.volumes, self.new()):
+            self.volumes = volumes_again
+            self.volumes.detach('a')
+            self.attach('a', max=400)
+            self.assertEqual(100, self.limits()['a'])
+
+    def test_another_attachment_says_what_the_type_says(self):
+        self.follow(max=100)
+        # By "volume qos set", of which nothing reaches a host.
+        self.attach('a', 'second', max=300)
+        self.assertEqual(300, self.limits()['a'])
+        self.attach('a', None, max=350)
+        self.follow(max=100)
+        self.assertEqual(100, self.limits()['a'])
+        self.attach('a', None, max=400)
+        self.assertEqual(400, self.limits()['a'])
+
+    def test_settings_of_the_volume_stay(self):
+        self.volumes.change('a', 0, {'max': 50, 'mode': 'write-through'})
+        self.follow(mode='write-around', max=100, weight=3.0)
+        found = self.shown()
+        self.assertEqual((50, 'write-through', 3.0), (
+            found['limit'], found['mode'], found['wanted']['weight']))
+        self.volumes.change('a', 1, {'max': None, 'mode': None})
+        found = self.shown()
+        # Its size follows after an epoch.
+        self.assertEqual((100, 'write-around'), (found['wanted']['max'],
+                                                 found['mode']))
+
+    def test_a_type_that_is_no_longer_cached(self):
+        self.volumes.follow_type('a', volume_specs.settings(None))
+        self.assertEqual(('pass-through', 0), (self.shown()['mode'],
+                                               self.shown()['limit']))
+        self.volumes.change('a', 0, {'mode': 'write-around', 'max': 10})
+        self.assertEqual(('write-around', 10), (self.shown()['mode'],
+                                                self.shown()['limit']))
+        self.volumes.change('a', 1, {'mode': None, 'max': None})
+        self.follow(max=400)
+        self.assertEqual(('write-through', 400), (self.shown()['mode'],
+                                                  self.shown()['limit']))
+
+    def test_nothing_is_cached_before_a_live_migration_has_ended(self):
+        self.attach('a', 'third', mode='pass-through', max=400)
+        self.follow(mode='write-around', max=100)
+        self.assertEqual('pass-through', self.shown()['mode'])
+        # Nova knows what the type said at the attachment.
+        self.volumes.set_mode('a', 'write-through')
+        self.assertEqual(('write-around', 100), (self.shown()['mode'],
+                                                 self.shown()['limit']))
+
+    def test_what_is_refused_changes_nothing(self):
+        before = self.volumes.status()
+        self.assertRaises(exceptions.NoSpace, self.follow, min=1001)
+        self.assertRaises(exceptions.NotFound, self.follow, 'c')
+        self.assertEqual(before, self.volumes.status())
+        origin = self.wanted('c').origin
+        self.engine.attach(engines.Attachment('c', origin, 'write-back', 0))
+        self.assertRaises(exceptions.Conflict, self.follow, 'c')
+        self.engine.error = control.CacheUnreachable('gone')
+        self.assertRaises(control.CacheUnreachable, self.follow, max=9)
+        self.engine.error = None
+        self.assertEqual(before['volumes']['a'], self.shown())
 
 
 class TestLiveMigration(VolumesTest):

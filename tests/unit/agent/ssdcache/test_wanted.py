@@ -25,7 +25,8 @@ class TestParse(base.TestCase):
                          wanted.parse(self.LEAST))
         full = {'origin': '/dev/a', 'mode': 'write-around', 'min': 1,
                 'max': 2, 'weight': 2.5, 'sequential': 3, 'priority': 4,
-                'sla': 'latency=2ms', 'admission': 15}
+                'sla': 'latency=2ms', 'admission': 15,
+                'attachment': 'x'}
         self.assertEqual(wanted.Wanted(**full), wanted.parse(full))
 
     def test_what_is_refused(self):
@@ -36,7 +37,7 @@ class TestParse(base.TestCase):
                        {'sequential': 1.5},
                        {'weight': 0}, {'priority': '1'}, {'sla': 'good'},
                        {'admission': 0}, {'admission': 16},
-                       {'admission': True}, {'more': 1}):
+                       {'admission': True}, {'attachment': 1}, {'more': 1}):
             self.assertRaises(exceptions.InvalidInput, wanted.parse,
                               {**self.LEAST, **fields})
 

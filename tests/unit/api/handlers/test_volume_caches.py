@@ -128,6 +128,33 @@ class TestChanges(VolumesTest):
         self.refused(400, 'PATCH', PATH, {'volume_cache': {'max': 1}})
         self.refused(400, 'POST', f'{PATH}/actions', {'action': 'eat'})
 
+    def put_specs(self, specs):
+        return self.call('PUT', f'{PATH}/specs', {
+            'volume_cache': {'specs': specs}})
+
+    def test_a_type_that_was_changed(self):
+        key = 'diffcache:ssd_cache'
+        status, body, _headers = self.put_specs({
+            key: 'write-around', f'{key}:max': '400KiB',
+            f'{key}:admission': '2', 'read_iops_sec': '7'})
+        self.assertEqual(200, status, body)
+        found = body['volume_cache']
+        self.assertEqual(('write-around', 100, 100, 2, 0), tuple(
+            found[name] for name in ('mode', 'max', 'limit', 'admission',
+                                     'generation')))
+        for specs in ({}, {key: 'off'}):
+            status, body, _headers = self.put_specs(specs)
+            self.assertEqual(('pass-through', 0), tuple(
+                body['volume_cache'][name] for name in ('mode', 'limit')))
+
+    def test_specs_that_cannot_be_used(self):
+        for specs in ({'diffcache:ssd_cache': 'fast'}, {'a': 1}, None, [],
+                      {'diffcache:ssd_cache': 'write-through',
+                       'diffcache:ssd_cache:colour': 'red'}):
+            self.refused(400, 'PUT', f'{PATH}/specs', {
+                'volume_cache': {'specs': specs}})
+        self.refused(400, 'PUT', f'{PATH}/specs', {})
+
     def test_actions(self):
         for action in ('flush', 'invalidate'):
             status, body, _headers = self.call(
@@ -139,7 +166,9 @@ class TestChanges(VolumesTest):
             self.cached._engine.actions)
 
     def test_rights(self):
-        changes = (('PATCH', PATH, {'volume_cache': {'generation': 0}}),
+        changes = (('PUT', f'{PATH}/specs',
+                    {'volume_cache': {'specs': {}}}),
+                   ('PATCH', PATH, {'volume_cache': {'generation': 0}}),
                    ('POST', f'{PATH}/actions', {'action': 'flush'}))
         for method, path, body in changes:
             status, _body, _headers = self.call(method, path, body, user=None)

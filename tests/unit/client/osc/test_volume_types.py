@@ -12,8 +12,12 @@
 """The options of volume types for the SSD cache."""
 
 import argparse
+import contextlib
+import io
 import types
+from unittest import mock
 
+from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions as sdk_exceptions
 from openstackclient.volume.v3 import volume_type
 from osc_lib import exceptions
@@ -28,6 +32,7 @@ class Cinder:
     def __init__(self):
         self.specs = {}
         self.associations = {}
+        self.in_use = []
 
     def find_type(self, name, ignore_missing=True):
         assert not ignore_missing
@@ -41,7 +46,8 @@ class Cinder:
     def qos_spec_associations(self, specs):
         if specs not in self.associations:
             raise sdk_exceptions.NotFoundException('gone')
-        return iter([types.SimpleNamespace(id=each)
+        return iter([types.SimpleNamespace(id=each, name={
+            't1': 'database'}.get(each, each))
                      for each in self.associations[specs]])
 
     def create_qos_spec(self, name, consumer, **specs):
@@ -63,14 +69,39 @@ class Cinder:
     def update_qos_spec(self, specs, **values):
         self.specs[specs].specs.update(values)
 
+    def volumes(self, all_projects=False):
+        assert all_projects
+        return iter(self.in_use)
 
-class TestVolumeTypes(base.TestCase):
+
+class Service:
+    """The API of the service, with volumes in caches of hosts."""
+
+    def __init__(self):
+        self.hosts = {}
+        self.errors = {}
+        self.calls = []
+
+    def volume_caches(self):
+        return iter([types.SimpleNamespace(id=volume, host=host)
+                     for volume, host in self.hosts.items()])
+
+    def follow_volume_type(self, volume, specs):
+        self.calls.append((volume, specs))
+        if self.hosts[volume] in self.errors:
+            code = self.errors[self.hosts[volume]]
+            raise sdk_exceptions.HttpException(
+                f'no {code}', response=None, http_status=code)
+
+
+class HookTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
         self.cinder = Cinder()
         self.app = types.SimpleNamespace(
-            client_manager=types.SimpleNamespace(volume=self.cinder))
+            client_manager=types.SimpleNamespace(
+                volume=self.cinder, diffcache=Service()))
 
     def run_hook(self, kind, command, *words, code=0):
         hook = kind(types.SimpleNamespace(app=self.app))
@@ -86,6 +117,9 @@ class TestVolumeTypes(base.TestCase):
     def set(self, *words):
         return self.run_hook(volume_types.VolumeTypeSet,
                              volume_type.SetVolumeType, *words)
+
+
+class TestVolumeTypes(HookTest):
 
     def test_specs_are_created_and_changed(self):
         # What the command shows, and not an exit code.
@@ -177,3 +211,95 @@ class TestVolumeTypes(base.TestCase):
         found = parser.parse_args(['--ssd-cache-sla', 'latency=2ms'])
         self.assertEqual({'diffcache:ssd_cache:sla': 'latency=2ms'},
                          volume_types._specs(found))
+
+
+class TestVolumesInUse(HookTest):
+    """Volumes of a type that is changed."""
+
+    def setUp(self):
+        super().setUp()
+        self.service = self.app.client_manager.diffcache
+        self.said = self.enterContext(
+            contextlib.redirect_stderr(io.StringIO()))
+
+    def use(self, volume, host=None, volume_type='database',
+            status='in-use'):
+        self.cinder.in_use.append(types.SimpleNamespace(
+            id=volume, volume_type=volume_type, status=status))
+        if host:
+            self.service.hosts[volume] = host
+
+    def apply(self, name='database'):
+        command = volume_types.ApplyType(self.app, None, cmd_name=None)
+        return command.run(command.get_parser('x').parse_args([name]))
+
+    def test_they_follow_all_specs(self):
+        other = self.cinder.create_qos_spec('q', 'both', **{
+            'diffcache:ssd_cache': 'write-through',
+            'diffcache:ssd_cache_odd': 'x', 'read_iops_sec': '9'})
+        self.cinder.associate_qos_spec(other.id, 't1')
+        # Specs may be those of several types.
+        self.cinder.associate_qos_spec(other.id, 'web')
+        self.use('a', 'h1')
+        self.use('b', 'h2', volume_type='web')
+        self.use('c', 'h2', volume_type='mail')
+        self.use('d')
+        self.use('e', 'h1', status='available')
+        self.assertEqual(0, self.set('database', '--ssd-cache-max', '2GiB'))
+        specs = {'diffcache:ssd_cache': 'write-through',
+                 'diffcache:ssd_cache:max': '2GiB'}
+        self.assertEqual([('a', specs), ('b', specs)], self.service.calls)
+        self.assertEqual(
+            '2 volumes of type database in use changed.\n1 volume of type'
+            ' database in use in no SSD cache: cached when attached again, or'
+            ' when the server is live-migrated.\n', self.said.getvalue())
+
+    def test_volumes_that_are_no_longer_cached(self):
+        self.use('a', 'h1')
+        self.use('b')
+        self.assertEqual(0, self.set('database', '--ssd-cache', 'off'))
+        self.assertEqual([('a', {'diffcache:ssd_cache': 'off'})],
+                         self.service.calls)
+        self.assertNotIn('no SSD cache', self.said.getvalue())
+        self.cinder.specs.clear()
+        self.assertEqual(0, self.apply())
+        self.assertEqual(('a', {}), self.service.calls[-1])
+
+    def test_half_of_the_hosts_do_not_answer(self):
+        for number in range(12):
+            self.use(f'v{number}', f'h{number % 4}')
+        self.service.errors = {'h1': 503, 'h3': 503, 'h2': 409}
+        error = self.assertRaises(
+            exceptions.CommandError, self.set, 'database', '--ssd-cache',
+            'write-around')
+        text = str(error)
+        for part in ('9 volumes of type database', 'h1: no 503: v1, v5, v9',
+                     'h3: no 503: v3, v7, v11', 'h2: no 409: v2, v6, v10',
+                     'openstack volume cache apply database'):
+            self.assertIn(part, text)
+        self.assertIn('3 volumes of type', self.said.getvalue())
+        # A host that does not answer is asked once.
+        self.assertEqual(3 + 3 + 1 + 1, len(self.service.calls))
+        self.service.errors, self.service.calls = {}, []
+        self.assertEqual(0, self.apply())
+        self.assertEqual(12, len(self.service.calls))
+
+    def test_specs_that_reach_no_host_any_more(self):
+        self.set('database', '--ssd-cache', 'write-through')
+        [specs] = self.cinder.specs.values()
+        specs.consumer = 'back-end'
+        self.use('a', 'h1')
+        self.apply()
+        self.assertEqual([('a', {})], self.service.calls)
+
+    def test_a_new_type_has_no_volumes(self):
+        self.use('a', 'h1')
+        self.create('database', '--ssd-cache', 'write-through')
+        self.assertEqual([], self.service.calls)
+
+    def test_without_the_api(self):
+        with mock.patch.object(self.service, 'volume_caches',
+                               side_effect=ksa_exceptions.EndpointNotFound):
+            self.assertEqual(0, self.set('database', '--ssd-cache', 'off'))
+            self.assertRaises(exceptions.CommandError, self.apply)
+        self.assertIn('no DiffCache API', self.said.getvalue())

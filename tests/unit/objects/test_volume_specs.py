@@ -12,14 +12,13 @@
 from hypothesis import given
 from hypothesis import strategies
 
-from tests.unit.nova import needs  # Before Nova itself, which may be missing.
-
-from diffcache_openstack.nova import volume_specs
+from diffcache_openstack.objects import volume_specs
+from tests import base
 
 CACHE = 'diffcache:ssd_cache'
 
 
-class TestParse(needs.NovaTest):
+class TestParse(base.TestCase):
 
     def test_types_that_are_not_cached(self):
         for specs in ({}, {'read_iops_sec': '5'}, {CACHE: 'off'},
@@ -46,7 +45,8 @@ class TestParse(needs.NovaTest):
                 (':min', 'much'), (':max', '1 PiB2'), (':weight', '0'),
                 (':weight', 'nan'), (':weight', 'inf'), (':weight', 'x'),
                 (':priority', '0'), (':sla', 'hit=2'), (':sla', 'good'),
-                (':admission', '0'), (':admission', '16'), (':admission', '1.5'),
+                (':admission', '0'), (':admission', '16'),
+                (':admission', '1.5'),
                 (':sequential', '99999999 TiB'), (':required', 'maybe'),
                 (':more', '1')):
             error = self.assertRaises(
@@ -57,6 +57,17 @@ class TestParse(needs.NovaTest):
             volume_specs.SpecsError, volume_specs.parse,
             {CACHE: 'write-through', f'{CACHE}:min': '2GiB',
              f'{CACHE}:max': '1GiB'})
+
+    def test_settings_of_volumes_in_use(self):
+        found = volume_specs.settings(volume_specs.parse({
+            CACHE: 'write-around', f'{CACHE}:max': '8KiB',
+            f'{CACHE}:required': 'true'}))
+        self.assertEqual({
+            'mode': 'write-around', 'min': 0, 'max': 2, 'weight': 1.0,
+            'priority': None, 'sla': None, 'sequential': None,
+            'admission': None}, found)
+        off = volume_specs.settings(None)
+        self.assertEqual(('pass-through', 0), (off['mode'], off['max']))
 
     @given(strategies.dictionaries(
         strategies.sampled_from([CACHE, *(

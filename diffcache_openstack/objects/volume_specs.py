@@ -14,6 +14,7 @@
 import collections.abc
 import dataclasses
 import math
+import typing
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
@@ -24,6 +25,8 @@ PREFIX = 'diffcache:ssd_cache'
 # Modes in which the volume itself always has what the guest wrote: Cinder's
 # snapshots and backups of it, and other hosts, see all of that.
 MODES = ('write-through', 'write-around')
+# Nothing is read from the cache or added to it.
+PASS_THROUGH = 'pass-through'
 BLOCK = 4096
 _KEYS = ('min', 'max', 'weight', 'priority', 'sla', 'sequential', 'admission',
          'required')
@@ -89,6 +92,19 @@ def parse(specs: collections.abc.Mapping[str, str]) -> Specs | None:
         _required(ours))
     if found.max is not None and found.min > found.max:
         raise SpecsError(f'{PREFIX}:min is larger than {PREFIX}:max')
+    return found
+
+
+def settings(specs: Specs | None) -> dict[str, typing.Any]:
+    """Return how volumes in use follow the QoS specs of their type.
+
+    :param specs: None: such volumes are not cached. One that is in use stays
+        in the cache, which does nothing for it, and gives its blocks to
+        others
+    """
+    found = dataclasses.asdict(specs or Specs(PASS_THROUGH, max=0))
+    # It is attached already.
+    del found['required']
     return found
 
 
