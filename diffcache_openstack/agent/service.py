@@ -79,6 +79,7 @@ from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.ssdcache import epochs as volume_epochs
 from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
+from diffcache_openstack.agent.ssdcache import wear as volume_wear
 from diffcache_openstack.agent.state import borrowed as borrowed_files
 from diffcache_openstack.agent.state import directory
 from diffcache_openstack.agent.state import holdings
@@ -348,11 +349,16 @@ class Agent(service.Service):
                 conf.cache_id, conf.state_dir)),
             cached_volumes.Options(
                 tuple(conf.origins), conf.sequential_cutoff,
-                conf.reconnect_delay),
+                conf.reconnect_delay, conf.admission),
             self._state / 'ssd_cache.json',
             volume_sizes.Rules(conf.policy, conf.epoch, epochs.Rules(
                 hysteresis=conf.hysteresis, cool_down=conf.cooldown,
-                largest=conf.step)))
+                largest=conf.step)), self._open_wear())
+
+    def _open_wear(self) -> volume_wear.Wear | None:
+        per_day = self.conf.ssd_cache.wear_budget
+        return volume_wear.Wear(
+            per_day, self._state / 'ssd_cache_wear.json') if per_day else None
 
     def _new_throttle(self) -> throttles.Throttle:
         return throttles.Throttle(self.plane.new_handle(),

@@ -119,6 +119,19 @@ Cache a block at this reference to it, of volumes whose type has no
 ``diffcache:ssd_cache:admission``. 2 writes less to the SSD, and keeps blocks
 out that are used once; the cache then fills more slowly.
 '''),
+    cfg.Opt(
+        'wear_budget',
+        type=units.Size(),
+        default=0,
+        sample_default='500GB',
+        help='''
+Bytes that may be written to the SSD each day, on average: its drive writes per
+day (DWPD), from the data sheet, times its size, less what others write to it.
+What idle hours leave may be written later, up to one day's. Lower numbers have
+volumes whose hits save the least for each byte cache blocks at a later
+reference, or no new ones. 0 is no bound. With ``engine`` ``ssdcached``; blocks
+of volumes are counted, and not the cache's metadata.
+'''),
     cfg.StrOpt(
         'policy',
         default='latency',

@@ -30,6 +30,8 @@ SAMPLES = 8192
 MAX_BYTES = (1 << 63) - 1
 # References to a block that are counted before it is cached.
 MAX_ADMISSION = 15
+# In place of such a number: no block is cached any more.
+NEVER = MAX_ADMISSION + 1
 # Origins that are not files begin with one of these.
 ADDRESSES = ('nbd://', 'nbd+unix://', 'json:')
 # What an address of a unix socket has room for.

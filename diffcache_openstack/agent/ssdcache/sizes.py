@@ -56,11 +56,14 @@ class Sizes:
     """Decides sizes, and remembers why.
 
     :ivar epochs: what was requested in the last epoch, by volume
+    :ivar saved_us: microseconds that hits saved in it, each by its volume's
+        weight
     """
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.epochs: _Epochs = {}
+        self.saved_us: dict[str, float] = {}
         self._decisions: collections.deque[dict[str, typing.Any]] = \
             collections.deque(maxlen=HISTORY)
         # Without targets these two are the same.
@@ -126,6 +129,10 @@ class Sizes:
                 volume = dataclasses.replace(
                     volume, **measured[name]._asdict())
             volumes.append(volume)
+        self.saved_us = {
+            volume.name: volume.weight * found[volume.name].hit.count
+            * max(0.0, cache.miss(volume) - cache.hit(volume))
+            for volume in volumes if volume.name in found}
         decision = self._sizer.decide(volumes, limits)
         self._note(decision.changed, decision.explain + [
             f'{name}: a hit takes {each.hit_us:.0f} us, a miss'
@@ -141,6 +148,11 @@ class Sizes:
     def note_failure(self, error: exceptions.DiffCacheError) -> None:
         """Remember why nothing could be decided."""
         self._note(False, [f'sizes stay: {error}'], {}, {})
+
+    def add_reasons(self, lines: list[str]) -> None:
+        """Add to what the last decision explains."""
+        if self._decisions:
+            self._decisions[-1]['explain'].extend(lines)
 
     def _note(self, changed: bool, explain: list[str], before: _Limits,
               sizes: _Limits) -> None:

@@ -18,8 +18,10 @@ import pathlib
 import threading
 import typing
 
+from diffcache_openstack.agent.ssdcache import filters as volume_filters
 from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
 from diffcache_openstack.agent.ssdcache import wanted as wishes
+from diffcache_openstack.agent.ssdcache import wear as wear_budget
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import origins
@@ -38,11 +40,13 @@ class Options:
         of Ceph as ``rbd:POOL``
     :ivar sequential: of volumes that do not have a number of their own
     :ivar reconnect_delay: seconds for which guests wait for the cache
+    :ivar admission: of volumes that do not have a number of their own
     """
 
     origins: tuple[str, ...] = ('/dev',)
     sequential: int = 0
     reconnect_delay: int = 600
+    admission: int = 1
 
 
 class CachedVolumes:
@@ -52,16 +56,20 @@ class CachedVolumes:
     :param options: of the host
     :param path: file where it is kept how volumes want to be cached
     :param rules: how sizes are decided
+    :param wear: bounds what is written to the SSD, if it is to
     :ivar revision: changes when there is something new to report
     """
 
     def __init__(self, engine: engines.Engine, options: Options,
                  path: pathlib.Path,
-                 rules: volume_sizes.Rules = volume_sizes.Rules()) -> None:
+                 rules: volume_sizes.Rules = volume_sizes.Rules(),
+                 wear: wear_budget.Wear | None = None) -> None:
         self._engine = engine
         self._options = options
         self._store = wishes.Store(path)
         self._sizes = volume_sizes.Sizes(rules)
+        self._filters = volume_filters.Filters(
+            engine, options.sequential, options.admission, wear)
         self._lock = threading.Lock()
         self.revision = 0
         missing = engine.abilities.missing()
@@ -80,7 +88,9 @@ class CachedVolumes:
 
         :returns: ``capacity``, ``policy``, ``epoch`` in seconds, ``engine``,
             in ``missing`` sentences about what it cannot do, ``decisions``
-            (see :meth:`.sizes.Sizes.decisions`) and ``volumes``, each with
+            (see :meth:`.sizes.Sizes.decisions`), ``wear`` (see
+            :meth:`.wear.Wear.status`; none without a budget) and ``volumes``,
+            each with
             what the engine has of it, what is ``wanted`` and what of this is
             in ``overrides``
         :raises RetryableError: the cache cannot be reached
@@ -90,6 +100,7 @@ class CachedVolumes:
                 'epoch': rules.epoch, 'engine': self._engine.name,
                 'missing': self._engine.abilities.missing(),
                 'decisions': self._sizes.decisions(),
+                'wear': self._filters.wear and self._filters.wear.status(),
                 'volumes': self._described()}
 
     def _described(self) -> dict[str, typing.Any]:
@@ -126,9 +137,8 @@ class CachedVolumes:
         :raises VolumeRefused: the cache does not take the volume
         """
         self._check_origin(wanted.origin)
-        self._warn_of_ignored(name, wanted)
         with self._lock:
-            self._engine.detach(name)
+            self._detach(name)
             states = self._engine.volumes()
             known = self._known(states)
             if wanted.attachment is None:
@@ -140,10 +150,11 @@ class CachedVolumes:
             try:
                 state = self._engine.attach(engines.Attachment(
                     name, wanted.origin, changed.mode, sizes[name],
-                    *self._filters(changed)))
+                    *self._filters.of(name, changed)))
             except exceptions.DiffCacheError:
                 self._divide(known)
                 raise
+            self._filters.note_attached(name, changed)
             self._keep({**self._store.wanted(), name: wanted}, {*known, name})
             self._divide({**known, name: changed})
             self.revision += 1
@@ -160,12 +171,16 @@ class CachedVolumes:
         :raises VolumeRefused: what was written cannot be made durable
         """
         with self._lock:
-            self._engine.detach(name)
+            self._detach(name)
             known = self._known(self._engine.volumes())
             self._keep(self._store.wanted(), set(known))
             self._divide(known)
             self.revision += 1
         LOG.info('Detached volume %s from the SSD cache', name)
+
+    def _detach(self, name: str) -> None:
+        self._filters.note_detaching(name)
+        self._engine.detach(name)
 
     def resize(self, name: str) -> None:
         """Give a volume the size that its origin has now.
@@ -263,9 +278,7 @@ class CachedVolumes:
         known = self._known(states)
         before, known[name] = known[name], wanted
         sizes = self._shares(known, states)
-        self._warn_of_ignored(name, wanted)
-        if self._filters(wanted) != self._filters(before):
-            self._engine.set_filters(name, *self._filters(wanted))
+        self._filters.change(name, before, wanted)
         if wanted.mode != states[name].mode:
             self._engine.set_mode(name, wanted.mode)
         keep()
@@ -317,25 +330,12 @@ class CachedVolumes:
             except exceptions.DiffCacheError as error:
                 self._sizes.note_failure(error)
                 raise
+            finally:
+                states = self._engine.volumes()
+                self._sizes.add_reasons(self._filters.end_epoch(
+                    states, self._known(states), self._sizes.saved_us))
         if sizes != limits:
             LOG.info('Sizes of volumes in the SSD cache are %s', sizes)
-
-    def _filters(self, wanted: wishes.Wanted) -> tuple[int, int | None]:
-        """Return which requests are cached; see :class:`.Attachment`."""
-        sequential = self._options.sequential if wanted.sequential is None \
-            else wanted.sequential
-        return sequential, wanted.admission
-
-    def _warn_of_ignored(self, name: str, wanted: wishes.Wanted) -> None:
-        able = self._engine.abilities
-        if wanted.sequential and not able.skips_sequences:
-            LOG.warning('Volume %s: requests in sequence are cached, the'
-                        ' engine %s cannot keep them out', name,
-                        self._engine.name)
-        if wanted.admission is not None and not able.admits:
-            LOG.warning('Volume %s: ignoring admission %d, the engine %s'
-                        ' chooses itself which blocks are cached', name,
-                        wanted.admission, self._engine.name)
 
     def _check_origin(self, origin: str) -> None:
         if origins.is_allowed(origin, self._options.origins):
@@ -418,7 +418,8 @@ def _bounds(wanted: wishes.Wanted) -> tuple[int, int | None, float]:
 
 def _as_it_is(state: engines.State) -> wishes.Wanted:
     """Return what a volume wants that somebody else attached."""
-    return wishes.Wanted('', state.mode, state.limit, state.limit)
+    return wishes.Wanted('', state.mode, state.limit, state.limit,
+                         sequential=state.sequential)
 
 
 def _find(states: _States, name: str) -> engines.State:

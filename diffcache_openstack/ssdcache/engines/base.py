@@ -55,6 +55,7 @@ class Traffic:
     :ivar misses: references to other blocks
     :ivar evictions: blocks that left the cache for others
     :ivar bypassed: blocks that the mode or a sequence kept out of it
+    :ivar ssd_bytes_written: to the cache's device, without its metadata
     :ivar latency_us: ``hit`` and ``miss`` of reads; of each, microseconds
         under ``p50`` and ``p99``
     """
@@ -65,6 +66,7 @@ class Traffic:
     misses: int = 0
     evictions: int = 0
     bypassed: int = 0
+    ssd_bytes_written: int = 0
     latency_us: collections.abc.Mapping[
         str, collections.abc.Mapping[str, float]] = dataclasses.field(
             default_factory=dict)
@@ -83,6 +85,10 @@ class State:
         ``failed`` if its clients get errors
     :ivar device: path of the block device that clients use; empty if they use
         the export
+    :ivar sequential: bytes in sequence after which requests are not cached;
+        none if the engine does not tell
+    :ivar admission: at which reference a block is cached; none if the engine
+        does not tell
     """
 
     export: str
@@ -93,6 +99,8 @@ class State:
     state: str = 'ok'
     traffic: Traffic = Traffic()
     device: str = ''
+    sequential: int | None = None
+    admission: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -140,5 +140,7 @@ def _states(status: dict[str, typing.Any]) -> dict[str, base.State]:
     return {name: base.State(
         each['export'], each['mode'], each['limit'], each['blocks'],
         each['dirty'], each['state'],
-        base.Traffic(**{field: each[field] for field in _TRAFFIC}))
+        base.Traffic(**{field: each[field] for field in _TRAFFIC}),
+        # A cache that is older than this agent does not tell.
+        sequential=each.get('sequential'), admission=each.get('admission'))
         for name, each in status['volumes'].items()}

@@ -31,7 +31,7 @@ use crate::device::format::{checksum, Entry, BLOCK, MAX_ORIGIN, VOLUMES};
 use crate::device::unsaved::Notes;
 use crate::device::{Device, DeviceError};
 use crate::partition::eviction::Policy;
-use crate::partition::{PartitionError, Slot, MAX_ADMISSION};
+use crate::partition::{PartitionError, Slot, MAX_ADMISSION, NEVER};
 use crate::Block;
 pub use access::{Epoch, Requests};
 pub use attach::{origin_id, Attachment};
@@ -96,7 +96,7 @@ pub enum CacheError {
     #[error("{0} entries of blocks that were not written back are damaged; lose them with --discard-dirty")]
     Damaged(u64),
     /// The number of references
-    #[error("volume {0}: blocks are cached at their reference number 1 to {MAX_ADMISSION}; 0 is that of all volumes")]
+    #[error("volume {0}: blocks are cached at their reference number 1 to {MAX_ADMISSION}; 0 is that of all volumes, {NEVER} caches none")]
     Admission(String),
     /// It is not attached
     #[error("volume {0} is not attached; the status names those that are")]
@@ -433,8 +433,9 @@ impl Cache {
     }
 
     fn begin_writes(&self, volume: &Volume, blocks: Range<Block>, passes: bool) -> Token {
-        let through = volume.mode() == Mode::WriteThrough && self.is_active(volume);
         let mut state = self.lock();
+        let open = state.blocks.admission(volume.partition) < NEVER;
+        let through = open && volume.mode() == Mode::WriteThrough && self.is_active(volume);
         let token = state.token();
         let (mut hits, mut misses) = (0, 0);
         for block in blocks {

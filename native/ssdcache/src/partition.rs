@@ -37,6 +37,8 @@ pub type VolumeId = u16;
 pub const MAX_CAPACITY: u32 = u32::MAX;
 /// A block is cached at this reference to it at the latest.
 pub const MAX_ADMISSION: u8 = MAX_COUNT as u8;
+/// In place of such a reference: no block is cached any more.
+pub const NEVER: u8 = MAX_ADMISSION + 1;
 /// Volumes of one cache.
 const MAX_VOLUMES: usize = 1 << 16;
 
@@ -425,7 +427,8 @@ impl Partitioner {
         Ok(())
     }
 
-    /// Changes at which reference to them the blocks of a partition are cached; 0: as `settings` say.
+    /// Changes at which reference to them the blocks of a partition are cached; 0: as `settings` say,
+    /// [`NEVER`]: none is.
     /// References that are remembered count.
     pub fn set_admission(&mut self, id: PartitionId, admission: u8) {
         let admission = match admission {

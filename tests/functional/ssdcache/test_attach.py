@@ -224,7 +224,7 @@ class TestRefused(AttachTest):
                 ({'limit': 1 << 32}, 'not a command'),
                 ({'limit': CAPACITY + 1}, 'limits add up to'),
                 ({'sequential': -1}, 'not a command'),
-                ({'admission': 16}, 'their reference number 1 to 15'),
+                ({'admission': 17}, 'their reference number 1 to 15'),
                 ({'format': True}, 'not a command')):
             self.assertIn(reason, self.refused(**fields), fields)
 

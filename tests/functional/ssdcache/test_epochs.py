@@ -18,6 +18,7 @@ import subprocess
 from diffcache_openstack.agent.ssdcache import sizes
 from diffcache_openstack.agent.ssdcache import volumes
 from diffcache_openstack.agent.ssdcache import wanted
+from diffcache_openstack.agent.ssdcache import wear
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import ssdcached
 from diffcache_openstack.ssdcache import epochs
@@ -32,7 +33,7 @@ READS, DEPTH = 3000, 30
 LOAD = {'a': 100, 'b': 300, 'c': 3500}
 
 
-class TestEpochs(test_serve.CacheTest):
+class EpochTest(test_serve.CacheTest):
 
     def setUp(self):
         super().setUp()
@@ -48,8 +49,12 @@ class TestEpochs(test_serve.CacheTest):
                                       str(self.directory / 'nbd')),
             volumes.Options((str(self.directory), )),
             self.directory / 'ssd_cache.json',
-            sizes.Rules(changes=epochs.Rules(hysteresis=0.001)))
+            sizes.Rules(changes=epochs.Rules(hysteresis=0.001)), self.wear())
         self.clients = {name: self.attach(name) for name in LOAD}
+
+    def wear(self):
+        """Return the budget of bytes written to the SSD, if there is one."""
+        return None
 
     def attach(self, name):
         found = self.volumes.attach(name, wanted.Wanted(
@@ -72,6 +77,9 @@ class TestEpochs(test_serve.CacheTest):
         self.volumes.end_epoch()
         return {name: each['limit']
                 for name, each in self.volumes.status()['volumes'].items()}
+
+
+class TestEpochs(EpochTest):
 
     def best(self):
         """Return the sizes that the trace of all reads suggests."""
@@ -135,3 +143,44 @@ class TestEpochs(test_serve.CacheTest):
                                       found['hits']))
         [last, *_others] = self.volumes.status()['decisions']
         self.assertFalse(last['changed'])
+
+
+class TestWearBudget(EpochTest):
+    """Epochs of 100 seconds, with a budget of 5 MB for each of them."""
+
+    EPOCH_S, EPOCH_BYTES = 100, 5_000_000
+
+    def wear(self):
+        self.now = 0.0
+        per_day = self.EPOCH_BYTES * 86400 // self.EPOCH_S
+        path = self.directory / 'wear.json'
+        path.write_text(json.dumps({
+            'left': per_day // 24, 'time': 0.0, 'counted': {}}))
+        return wear.Wear(per_day, path, lambda: self.now)
+
+    def written(self):
+        found = control.send(self.control, 'status')['volumes']
+        return {name: each['ssd_bytes_written']
+                for name, each in found.items()}
+
+    def test_the_volume_that_hits_least_writes_less(self):
+        written = [dict.fromkeys(LOAD, 0)]
+        for _epoch in range(8):
+            self.now += self.EPOCH_S
+            self.epoch(LOAD)
+            written.append(self.written())
+        totals = [sum(each.values()) for each in written]
+        # Without a budget, each epoch writes two of it.
+        self.assertGreater(totals[1], 2 * self.EPOCH_BYTES)
+        self.assertLess(totals[-1] - totals[1], 7 * self.EPOCH_BYTES)
+        status = self.volumes.status()
+        self.assertGreater(status['wear']['left'], 0)
+        explain = [line for decision in status['decisions']
+                   for line in decision['explain'] if 'wear budget' in line]
+        self.assertTrue(explain)
+        self.assertEqual({'c'}, {line.partition(':')[0] for line in explain})
+        # Volumes that hit are cached as before.
+        before = status['volumes']['a']['traffic']['hits']
+        self.epoch({'a': 100})
+        after = self.volumes.status()['volumes']['a']['traffic']['hits']
+        self.assertEqual(READS, after - before)

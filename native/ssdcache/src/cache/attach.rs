@@ -13,7 +13,7 @@ use super::{Cache, CacheError, Options};
 use crate::device::disk::Disk;
 use crate::device::format::{Entry, Kept, VolumeRecord, BLOCK, MAX_NAME, MAX_ORIGIN, VOLUMES};
 use crate::device::{Device, DirtyEntries};
-use crate::partition::{Partitioner, Settings, MAX_ADMISSION};
+use crate::partition::{Partitioner, Settings, NEVER};
 use crate::Block;
 
 /// A volume to attach.
@@ -176,7 +176,7 @@ fn check_names(attachments: &[Attachment]) -> Result<(), CacheError> {
 
 /// Refuses a number of references that are not counted.
 pub(super) fn check_admission(name: &str, admission: u8) -> Result<(), CacheError> {
-    if admission > MAX_ADMISSION {
+    if admission > NEVER {
         return Err(CacheError::Admission(name.to_owned()));
     }
     Ok(())

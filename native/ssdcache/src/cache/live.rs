@@ -147,7 +147,8 @@ impl Cache {
     }
 
     /// Changes at which reference to them the blocks of a volume are cached; 0: as those of all
-    /// volumes. What is cached stays.
+    /// volumes, [`NEVER`](crate::partition::NEVER): none. What is cached stays; without new blocks,
+    /// a write makes the cache forget the block, so that nothing is written to the device.
     ///
     /// # Errors
     /// The number is too large, or the device cannot be written.

@@ -13,6 +13,7 @@ import dataclasses
 from unittest import mock
 
 from diffcache_openstack import _native
+from diffcache_openstack.agent.ssdcache import filters
 from diffcache_openstack.agent.ssdcache import reports
 from diffcache_openstack.agent.ssdcache import sizes
 from diffcache_openstack.agent.ssdcache import volumes
@@ -100,7 +101,8 @@ class TestStatus(VolumesTest):
             found[name] for name in ('mode', 'state', 'blocks', 'dirty')))
         self.assertEqual({
             'reads': 4, 'writes': 0, 'hits': 3, 'misses': 1, 'evictions': 0,
-            'bypassed': 0, 'latency_us': {}}, found['traffic'])
+            'bypassed': 0, 'ssd_bytes_written': 0, 'latency_us': {}},
+            found['traffic'])
 
 
 class TestFaults(VolumesTest):
@@ -575,11 +577,11 @@ class TestEngineThatDoesLittle(VolumesTest):
                           {'mode': 'write-around'})
 
     def test_sequences_that_it_cannot_keep_out(self):
-        with self.assertLogs(volumes.LOG, 'WARNING') as logged:
+        with self.assertLogs(filters.LOG, 'WARNING') as logged:
             self.volumes.attach('a', self.wanted('a', sequential=4096))
         self.assertIn('in sequence', logged.output[0])
 
     def test_admission_that_it_does_not_know(self):
-        with self.assertLogs(volumes.LOG, 'WARNING') as logged:
+        with self.assertLogs(filters.LOG, 'WARNING') as logged:
             self.volumes.attach('a', self.wanted('a', admission=2))
         self.assertIn('ignoring admission 2', logged.output[0])

@@ -11,6 +11,7 @@
 #    under the License.
 """What every engine of the SSD cache does, whatever serves it."""
 
+import dataclasses
 import os
 import pathlib
 
@@ -147,9 +148,16 @@ class EngineConformance(base.TestCase):
 
     def test_which_requests_are_cached(self):
         one = self.attach('a', 10, sequential=1 << 20, admission=2)
-        for filters in ((4096, 15), (0, None)):
-            self.cache.set_filters('a', *filters)
-            self.assertEqual(one, self.cache.volumes()['a'])
+        self.assertIn((one.sequential, one.admission),
+                      ((1 << 20, 2), (None, None)))
+        for sequential, admission in ((4096, 15), (0, None)):
+            self.cache.set_filters('a', sequential, admission)
+            found = self.cache.volumes()['a']
+            if self.able.admits:
+                self.assertEqual((sequential, admission or 1),
+                                 (found.sequential, found.admission))
+            self.assertEqual(one, dataclasses.replace(
+                found, sequential=one.sequential, admission=one.admission))
         self.refused(self.cache.set_filters, 'c', 0, 1)
 
     def test_resize(self):

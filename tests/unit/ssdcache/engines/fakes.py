@@ -95,9 +95,9 @@ class FakeEngine(base.Engine):
             uuid.uuid4().hex, attachment.mode, limit, 0,
             device='' if self.socket else f'/fake/{name}')
         self._origins[name] = origin
-        self.filters[name] = attachment.sequential, attachment.admission
         self._volumes[name] = dataclasses.replace(
             known, mode=attachment.mode, limit=limit)
+        self.set_filters(name, attachment.sequential, attachment.admission)
         return self._volumes[name]
 
     def detach(self, name: str) -> None:
@@ -122,6 +122,10 @@ class FakeEngine(base.Engine):
                     ) -> None:
         self._check(name)
         self.filters[name] = sequential, admission
+        if self.abilities.admits:
+            self._volumes[name] = dataclasses.replace(
+                self._volumes[name], sequential=sequential,
+                admission=admission or 1)
 
     def resize(self, name: str) -> None:
         self._check(name)

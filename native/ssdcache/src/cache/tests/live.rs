@@ -121,7 +121,7 @@ fn what_is_cached_of_requests_changes_while_they_arrive() {
         read(&cache, &volume, block);
     }
     assert!(matches!(
-        cache.set_admission(&volume, MAX_ADMISSION + 1),
+        cache.set_admission(&volume, NEVER + 1),
         Err(CacheError::Admission(_))
     ));
     let before = status(&cache);
@@ -140,6 +140,30 @@ fn what_is_cached_of_requests_changes_while_they_arrive() {
         (1, 0, before.blocks + 1),
         (found.admission, found.sequential, found.blocks)
     );
+}
+
+#[test]
+fn a_volume_without_new_blocks_writes_nothing_to_the_device() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
+    let cache = empty(&ssd);
+    let volume = cache.attach(lasting("v", &origin, 20)).unwrap();
+    let status = |cache: &Cache| cache.status().volumes.remove("v").unwrap();
+    write(&cache, &volume, 0, 1);
+    write(&cache, &volume, 1, 1);
+    cache.set_admission(&volume, NEVER).unwrap();
+    let before = status(&cache);
+    write(&cache, &volume, 1, 2);
+    for _ in 0..20 {
+        read(&cache, &volume, 2);
+        write(&cache, &volume, 3, 2);
+    }
+    assert_eq!((1, 2), (read(&cache, &volume, 0), read(&cache, &volume, 1)));
+    let after = status(&cache);
+    assert_eq!(before.ssd_bytes_written, after.ssd_bytes_written);
+    assert_eq!((1, before.hits + 1), (after.blocks, after.hits));
+    cache.set_admission(&volume, 1).unwrap();
+    assert_eq!(2, read(&cache, &volume, 1));
+    assert_eq!(2, status(&cache).blocks);
 }
 
 #[test]

@@ -1,0 +1,116 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Which requests to volumes are cached."""
+
+import collections.abc
+import logging
+
+from diffcache_openstack.agent.ssdcache import wanted as wishes
+from diffcache_openstack.agent.ssdcache import wear as wear_budget
+from diffcache_openstack.ssdcache.engines import base as engines
+
+LOG = logging.getLogger(__name__)
+
+# Bytes in sequence and admission, as of an attachment.
+_Settings = tuple[int, int | None]
+_Known = collections.abc.Mapping[str, wishes.Wanted]
+_States = collections.abc.Mapping[str, engines.State]
+
+
+class Filters:
+    """Decides which requests are cached, and has the cache do so.
+
+    :param engine: the cache
+    :param sequential: of volumes that do not have a number of their own
+    :param admission: of volumes that do not have one of their own
+    :param wear: bounds what is written to the SSD, if it is to
+    """
+
+    def __init__(self, engine: engines.Engine, sequential: int,
+                 admission: int, wear: wear_budget.Wear | None) -> None:
+        self._engine = engine
+        self._sequential = sequential
+        self._admission = admission
+        if wear is not None and not engine.abilities.admits:
+            LOG.warning('Ignoring [ssd_cache] wear_budget: the engine %s has'
+                        ' no admission', engine.name)
+            wear = None
+        self.wear = wear
+        # What the cache does, as far as this agent has seen to it.
+        self._applied: dict[str, _Settings] = {}
+
+    def of(self, name: str, wanted: wishes.Wanted) -> _Settings:
+        """Return what a volume's attachment has; see :class:`.Attachment`."""
+        sequential = self._sequential if wanted.sequential is None \
+            else wanted.sequential
+        if self.wear is None:
+            return sequential, wanted.admission
+        return sequential, self.wear.admission(name, wanted.admission)
+
+    def note_attached(self, name: str, wanted: wishes.Wanted) -> None:
+        """Remember what a volume was attached with, and warn of the rest."""
+        self._applied[name] = self.of(name, wanted)
+        self._warn_of_ignored(name, wanted)
+
+    def note_detaching(self, name: str) -> None:
+        """Count what a volume has written, before it is detached."""
+        if self.wear is not None:
+            self.wear.note(self._engine.volumes())
+        self._applied.pop(name, None)
+
+    def change(self, name: str, before: wishes.Wanted, wanted: wishes.Wanted
+               ) -> None:
+        """Have an attached volume cached as it wants to be now.
+
+        A cache that is older than the agent is not told what it does not
+        know, unless that changes.
+        """
+        self._warn_of_ignored(name, wanted)
+        if self.of(name, wanted) != self.of(name, before):
+            self._set(name, wanted)
+
+    def end_epoch(self, states: _States, known: _Known,
+                  saved_us: collections.abc.Mapping[str, float]) -> list[str]:
+        """Have volumes write no more to the SSD than its budget allows.
+
+        What an earlier budget has left in the cache is taken back.
+
+        :param known: what attached volumes want
+        :param saved_us: microseconds that hits saved in the last epoch
+        :returns: why, in numbers; nothing without a budget
+        """
+        explain = [] if self.wear is None else self.wear.end_epoch(
+            states, saved_us, {name: wanted.admission or self._admission
+                               for name, wanted in known.items()})
+        for name, wanted in known.items():
+            is_ours = self.wear is not None or wanted.origin
+            # One that does not tell may not know what it would be told.
+            if is_ours and states[name].admission is not None \
+                    and self._applied.get(name) != self.of(name, wanted):
+                self._set(name, wanted)
+        return explain
+
+    def _set(self, name: str, wanted: wishes.Wanted) -> None:
+        settings = self.of(name, wanted)
+        self._engine.set_filters(name, *settings)
+        self._applied[name] = settings
+
+    def _warn_of_ignored(self, name: str, wanted: wishes.Wanted) -> None:
+        able = self._engine.abilities
+        if wanted.sequential and not able.skips_sequences:
+            LOG.warning('Volume %s: requests in sequence are cached, the'
+                        ' engine %s cannot keep them out', name,
+                        self._engine.name)
+        if wanted.admission is not None and not able.admits:
+            LOG.warning('Volume %s: ignoring admission %d, the engine %s'
+                        ' chooses itself which blocks are cached', name,
+                        wanted.admission, self._engine.name)
