@@ -1,0 +1,158 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Container files and the role agree with the programs, options and units."""
+
+import configparser
+import pathlib
+import re
+
+import yaml
+
+from diffcache_openstack.conf import opts
+from tests import base
+
+TREE = pathlib.Path(__file__).parents[3]
+KOLLA = TREE / 'kolla'
+IMAGES = KOLLA / 'docker/diffcache'
+ROLE = KOLLA / 'ansible/roles/diffcache'
+# Units of systemd for services that the role has containers of.
+UNITS = {'diffcache-agent': 'diffcache-agent',
+         'diffcache-repository': 'diffcache-repository',
+         'diffcache-lazy': 'diffcache-lazy'}
+
+
+# Groups whose options libraries register when they use them.
+OTHERS = {'database', 'keystone_authtoken', 'oslo_middleware'}
+
+
+def read_yaml(path: pathlib.Path):
+    return yaml.safe_load(path.read_text())
+
+
+def read_config(path: pathlib.Path) -> configparser.RawConfigParser:
+    found = configparser.RawConfigParser()
+    found.read(path)
+    return found
+
+
+class KollaTestCase(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.defaults = read_yaml(ROLE / 'defaults/main.yml')
+        self.services = self.defaults['diffcache_services']
+        self.images = {path.parent.name
+                       for path in IMAGES.glob('*/Dockerfile.j2')}
+
+    def command(self, service: str) -> str:
+        """Return the command line of a service's container."""
+        text = (ROLE / f'templates/{service}.json.j2').read_text()
+        [command] = re.findall(r'"command": "(.*)"', text)
+        return command
+
+
+class ImagesTest(KollaTestCase):
+
+    def test_each_is_named_and_built_on_the_base(self):
+        self.assertIn('diffcache-base', self.images)
+        for name in self.images - {'diffcache-base'}:
+            text = (IMAGES / name / 'Dockerfile.j2').read_text()
+            self.assertIn('/{{ image_prefix }}diffcache-base:{{ tag }}', text)
+            block = name.replace('-', '_')
+            for part in ('header', 'footer'):
+                self.assertIn(f'{{% block {block}_{part} %}}', text)
+
+    def test_bootstrap_runs_a_command_that_exists(self):
+        text = (IMAGES / 'diffcache-conductor/extend_start.sh').read_text()
+        setup = read_config(TREE / 'setup.cfg')
+        self.assertIn('diffcache-manage db sync', text)
+        self.assertIn('db_sync =', setup['options.entry_points'][
+            'diffcache.manage'])
+
+    def test_wheels_are_looked_for_where_they_are_added(self):
+        build = read_config(KOLLA / 'kolla-build.conf')
+        overrides = (KOLLA / 'template-override.j2').read_text()
+        added = {name for name in build.sections() if 'additions' in name}
+        self.assertEqual(
+            {f'{block.replace("_", "-")}-additions-diffcache'
+             for block in re.findall(r'block (\w+)_footer', overrides)}, added)
+        for name in {*added, 'diffcache-base'}:
+            self.assertEqual('local', build[name]['type'])
+
+    def test_the_user_is_that_of_the_role(self):
+        user = read_config(KOLLA / 'kolla-build.conf')['diffcache-user']
+        self.assertEqual(
+            (user['uid'], user['gid']),
+            (self.defaults['diffcache_uid'], self.defaults['diffcache_gid']))
+
+
+class RoleTest(KollaTestCase):
+
+    def test_every_image_has_a_container(self):
+        used = set(re.findall(
+            r'\{\{ (diffcache_\w+)_image_full \}\}',
+            '\n'.join(each['image'] for each in self.services.values())))
+        self.assertEqual({name.replace('-', '_') for name in
+                          self.images - {'diffcache-base'}}, used)
+
+    def test_commands_are_console_scripts(self):
+        setup = read_config(TREE / 'setup.cfg')
+        scripts = {line.partition(' =')[0] for line in setup[
+            'options.entry_points']['console_scripts'].split('\n') if line}
+        for service in self.services:
+            program = re.findall(r'(\S+) --config-file', self.command(service))
+            self.assertLessEqual(set(program), scripts)
+            self.assertEqual(1, len(program))
+
+    def test_each_service_has_a_handler_a_configuration_and_a_group(self):
+        names = {each['name']
+                 for each in read_yaml(ROLE / 'handlers/main.yml')}
+        self.assertEqual({f'Restart {name} container'
+                          for name in self.services}, names)
+        self.assertEqual({f'{name}.json.j2' for name in self.services},
+                         {path.name for path in
+                          (ROLE / 'templates').glob('*.json.j2')})
+        inventory = (KOLLA / 'ansible/inventory/diffcache').read_text()
+        [_gather, _balance, play] = read_yaml(KOLLA / 'ansible/diffcache.yml')
+        for service in self.services.values():
+            self.assertIn(f'[{service["group"]}:children]', inventory)
+            self.assertIn(service['group'], play['hosts'])
+
+    def test_capabilities_are_those_of_the_units(self):
+        for service, unit in UNITS.items():
+            text = (TREE / f'etc/systemd/{unit}.service').read_text()
+            [wanted] = re.findall(r'CapabilityBoundingSet=(.*)', text)
+            names = [name.removeprefix('CAP_').lower()
+                     for name in wanted.split()]
+            given = ','.join(['-all', *(f'+{name}' for name in names)])
+            for kind in ('bounding-set', 'inh-caps', 'ambient-caps'):
+                self.assertIn(f'--{kind}={given} ', self.command(service))
+
+    def test_options_exist(self):
+        conf, group = opts.new_config(), 'DEFAULT'
+        text = (ROLE / 'templates/diffcache.conf.j2').read_text()
+        found = 0
+        for line in text.partition('{% endmacro %}')[2].splitlines():
+            if section := re.match(r"\[(\w+)\]|\{\{ account\('(\w+)'\)", line):
+                group = section[1] or section[2]
+            elif (option := re.match(r'(\w+) =', line)) \
+                    and group not in OTHERS:
+                known = conf if group == 'DEFAULT' else conf[group]
+                self.assertIn(option[1], known, f'[{group}]')
+                found += 1
+        self.assertGreater(found, 30)
+
+    def test_keys_are_named_as_the_configuration_names_them(self):
+        text = (ROLE / 'templates/diffcache.conf.j2').read_text()
+        named = set(re.findall(r'= /etc/diffcache/(\S+)', text))
+        self.assertEqual(named, {
+            each['name'] for each in self.defaults['diffcache_key_files']})
