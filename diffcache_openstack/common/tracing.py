@@ -18,6 +18,9 @@ service, and until it was called nothing here does anything.
 
 A span in another process continues a trace that was signed with one of the
 keys of both. Nothing else is believed.
+
+The client of the local socket, which other projects load, needs this module:
+it takes nothing but the standard library until traces are on.
 """
 
 import base64
@@ -34,7 +37,6 @@ import typing
 import uuid
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import logs
 from diffcache_openstack.common import span_sender
 
 if typing.TYPE_CHECKING:
@@ -50,6 +52,8 @@ PROJECT = 'diffcache'
 _PUBLIC_KEY = 'SECRET_KEY'
 # As many characters as native code passes on.
 _LONGEST_TICKET = 512
+# Characters of what a span says.
+_LONGEST_TEXT = 500
 _ID = re.compile(r'[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}', re.ASCII)
 
 WSGI = collections.abc.Callable[..., collections.abc.Iterable[bytes]]
@@ -266,7 +270,7 @@ def _span(profiler: typing.Any, name: str, facts: dict[str, typing.Any]
         yield traced
     except Exception as error:
         failure = {'etype': type(error).__name__,
-                   'message': logs.brief(error)}
+                   'message': str(error)[:_LONGEST_TEXT]}
         raise
     finally:
         profiler.stop({**_stopped(traced.outcome), **failure})
@@ -282,8 +286,8 @@ def _stopped(facts: dict[str, typing.Any]) -> dict:
 
 
 def _words(facts: dict[str, typing.Any]) -> str:
-    return logs.brief(' '.join(f'{name}={value}'
-                               for name, value in facts.items()))
+    words = ' '.join(f'{name}={value}' for name, value in facts.items())
+    return words[:_LONGEST_TEXT]
 
 
 def report(origin: Origin, name: str, times: Times,

@@ -17,6 +17,7 @@ import hmac
 import importlib.util
 import json
 import queue
+import subprocess
 import sys
 import threading
 import uuid
@@ -40,6 +41,19 @@ def signed(document: object, key: str = KEY) -> tuple[str, str]:
     info = base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
     return info, hmac.new(key.encode(), info.encode(),
                           hashlib.sha1).hexdigest()
+
+
+class ImportTest(base.TestCase):
+
+    def test_the_client_of_the_socket_needs_the_standard_library_alone(self):
+        loaded = subprocess.run(
+            [sys.executable, '-c', '''
+import sys
+from diffcache_openstack.common import local_client
+print([name for name in ('oslo_config', 'oslo_log', 'osprofiler')
+       if name in sys.modules])'''],
+            capture_output=True, text=True, check=True).stdout
+        self.assertEqual('[]', loaded.strip().splitlines()[-1])
 
 
 class SetupTest(base.TestCase):
@@ -126,6 +140,12 @@ class SpanTest(base.TestCase):
                            for name in ('fetch', 'delivery'))
         self.assertEqual(PARENT, delivery['parent_id'])
         self.assertEqual(delivery['trace_id'], fetch['parent_id'])
+
+    def test_facts_are_bounded(self):
+        with self.continued(), tracing.span('lookup', path='x' * 10000):
+            pass
+        self.assertEqual(500, len(self.collected.one('lookup')['info'][
+            'function']['args']))
 
     def test_an_error_ends_a_span_and_is_in_it(self):
         with self.continued():
