@@ -17,6 +17,7 @@ A broker or a collector that is down must not delay the delivery of an image.
 import collections.abc
 import datetime
 import logging
+import os
 import queue
 import threading
 
@@ -48,6 +49,12 @@ class SpanSender:
                  connect: collections.abc.Callable[[], Notify]) -> None:
         self._host = host
         self._connect = connect
+        self._begin()
+        # The thread may hold a lock at that moment, and stays behind.
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        """Begin with nothing to send, and without a thread."""
         self._waiting: queue.Queue[dict] = queue.Queue(_MOST_WAITING)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -70,8 +77,7 @@ class SpanSender:
 
     def _ensure_started(self) -> None:
         with self._lock:
-            # A process that was forked does not have the thread.
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._run, daemon=True,
                                                 name='span-sender')
                 self._thread.start()

@@ -75,11 +75,22 @@ class SpanSenderTest(base.TestCase):
             'h1', lambda: lambda each: os.write(writer, each['name'].encode()))
         sender.put(payload('p'))
         self.assertEqual(b'p', os.read(reader, 1))
+        # At the worst moment: another thread has the locks.
+        held, forked = threading.Event(), threading.Event()
+
+        def hold():
+            with sender._waiting.mutex, sender._lock:
+                held.set()
+                forked.wait(60)
+
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait(60)
         child = os.fork()
         if not child:
             sender.put(payload('c'))
             threading.Event().wait(60)
             os._exit(0)
+        forked.set()
         self.addCleanup(os.waitpid, child, 0)
         self.addCleanup(os.kill, child, 9)
         self.assertEqual(b'c', os.read(reader, 1))
