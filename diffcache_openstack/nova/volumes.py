@@ -23,6 +23,7 @@ import threading
 import typing
 
 from lxml import etree
+import oslo_messaging
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
@@ -32,7 +33,9 @@ from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.objects import volume_specs as qos
 from diffcache_openstack.ssdcache import origins
+from nova import context as nova_context
 from nova import exception as nova_exception
+from nova.objects import block_device
 from nova.virt import block_device as driver_block_device
 from nova.virt.libvirt import config as vconfig
 
@@ -238,7 +241,9 @@ class CachedVolumeDriver:
             return
         mode = self._cache.mode(self._wanted)
         try:
-            export = self._attach(connection_info, origin, mode)
+            export = self._attach(connection_info, {
+                **qos.settings(self._wanted), 'origin': origin, 'mode': mode,
+                'attachment': _attachment_id(connection_info, instance)})
         except exceptions.DiffCacheError as error:
             self._refuse_required(connection_info, instance, error)
             self._cache.passed(connection_info, type(error).__name__, error)
@@ -247,14 +252,11 @@ class CachedVolumeDriver:
         LOG.info('Volume %s is cached on the SSD, %s',
                  _volume_id(connection_info), mode)
 
-    def _attach(self, connection: Connection, origin: str, mode: str
-                ) -> dict[str, typing.Any]:
+    def _attach(self, connection: Connection,
+                document: dict[str, typing.Any]) -> dict[str, typing.Any]:
         """Attach a volume to the cache, and return where QEMU finds it."""
         attach = self._cache.client.attach_volume
         volume_id = _volume_id(connection)
-        document = {
-            **qos.settings(self._wanted), 'origin': origin, 'mode': mode,
-            'attachment': connection['data'].get('attachment_id')}
         try:
             return attach(volume_id, document)
         except exceptions.InvalidInput:
@@ -364,6 +366,25 @@ def _origin(connection: Connection) -> str | None:
     user = data.get('auth_username') if data.get('auth_enabled') else None
     return origins.rbd(data['name'], user, zip(data.get('hosts') or (),
                                                data.get('ports') or ()))
+
+
+def _attachment_id(connection: Connection, instance: typing.Any
+                   ) -> str | None:
+    """Return the ID of a volume's attachment; None if Nova cannot tell now.
+
+    Nova removes it from what Cinder says of a connection.
+    """
+    volume_id = _volume_id(connection)
+    try:
+        found = block_device.BlockDeviceMapping.get_by_volume_and_instance(
+            nova_context.get_admin_context(), volume_id, instance.uuid)
+    except (nova_exception.NovaException,
+            oslo_messaging.MessagingException) as error:
+        LOG.warning('Could not find the attachment of volume %s: a change of'
+                    ' its type holds until a hard reboot: %s', volume_id,
+                    error)
+        return None
+    return found.attachment_id
 
 
 def _volume_id(connection: Connection) -> str:

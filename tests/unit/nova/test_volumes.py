@@ -17,7 +17,9 @@ from tests.unit.nova import needs  # Before Nova itself, which may be missing.
 import libvirt
 from lxml import etree
 from nova import exception
+from nova.objects import block_device
 from nova.virt.libvirt import config as vconfig
+import oslo_messaging
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import tally
@@ -96,6 +98,9 @@ class VolumesTest(needs.NovaTest):
         self.tally = tally.Tally(self.directory / 'tally.json')
         self.cache = volumes.VolumeCache(self.client, self.tally)
         self.driver = Driver()
+        self.mapping = self.enterContext(mock.patch.object(
+            block_device.BlockDeviceMapping, 'get_by_volume_and_instance',
+            return_value=types.SimpleNamespace(attachment_id='at1')))
 
     def connection(self, specs=(), data=(), **fields):
         cache = 'diffcache:ssd_cache'
@@ -138,8 +143,7 @@ class TestConnect(VolumesTest):
         connection = self.connection({'min': '4MiB', 'max': '8MiB',
                                       'weight': '2', 'sequential': '1MiB',
                                       'priority': '5', 'sla': 'hit=0.8',
-                                      'admission': '2'},
-                                     {'attachment_id': 'at1'})
+                                      'admission': '2'})
         driver = self.around(connection)
         driver.connect_volume(connection, INSTANCE)
         self.client.attach_volume.assert_called_once_with(VOLUME, {
@@ -155,11 +159,26 @@ class TestConnect(VolumesTest):
         self.assertEqual(['connect', 'connect', ('disconnect', True)],
                          self.driver.asked)
 
+    def test_an_attachment_that_nova_cannot_find(self):
+        for error in (exception.VolumeBDMNotFound(volume_id=VOLUME),
+                      oslo_messaging.MessagingTimeout()):
+            self.mapping.side_effect = error
+            connection = self.connection()
+            with self.assertLogs(volumes.LOG, 'WARNING'):
+                self.around(connection).connect_volume(connection, INSTANCE)
+            self.assertIsNone(
+                self.client.attach_volume.call_args.args[1]['attachment'])
+            self.assertIn(volumes.KEY, connection['data'])
+
+    def test_the_attachment_is_that_of_the_server(self):
+        connection = self.connection()
+        self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertEqual((VOLUME, 'i'), self.mapping.call_args.args[1:])
+
     def test_an_agent_that_was_not_restarted_since_an_upgrade(self):
         self.client.attach_volume.side_effect = [
             exceptions.InvalidInput('no attachment'), dict(EXPORT)]
-        connection = self.connection({'admission': '2'},
-                                     {'attachment_id': 'at1'})
+        connection = self.connection({'admission': '2'})
         self.around(connection).connect_volume(connection, INSTANCE)
         self.assertIn(volumes.KEY, connection['data'])
         self.assertEqual({}, self.uncached())
