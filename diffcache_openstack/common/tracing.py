@@ -16,8 +16,8 @@ thread works for is osprofiler's, which has one for each thread, as it has one
 destination of spans for each process: :func:`setup` is for processes of one
 service, and until it was called nothing here does anything.
 
-A span in another process continues a trace that was signed with one of the
-keys of both. Nothing else is believed.
+A span in another process continues a trace that was signed with a key which
+both processes have. All others are ignored.
 
 The client of the local socket, which other projects load, needs this module:
 it takes nothing but the standard library until traces are on.
@@ -183,7 +183,7 @@ def _hmac(info: str, key: str) -> str:
 
 
 def open_ticket(text: object) -> Origin | None:
-    """Return what a text continues; None if it is not signed as it must be.
+    """Return what a text continues; None without a valid signature.
 
     :param text: untrusted
     """
@@ -194,7 +194,7 @@ def open_ticket(text: object) -> Origin | None:
 
 
 def verify(info: str | None, signature: str | None) -> Origin | None:
-    """Return what headers continue; None if they are not signed as they must.
+    """Return what headers continue; None without a valid signature.
 
     :param info: untrusted, as is the signature
     """

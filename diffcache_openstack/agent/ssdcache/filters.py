@@ -45,7 +45,7 @@ class Filters:
                         ' no admission', engine.name)
             wear = None
         self.wear = wear
-        # What the cache does, as far as this agent has seen to it.
+        # What this agent has set in the cache.
         self._applied: dict[str, _Settings] = {}
 
     def of(self, name: str, wanted: wishes.Wanted) -> _Settings:
@@ -71,8 +71,8 @@ class Filters:
                ) -> None:
         """Have an attached volume cached as it wants to be now.
 
-        A cache that is older than the agent is not told what it does not
-        know, unless that changes.
+        Nothing is sent if the settings are as before: a cache of an earlier
+        release may not know the request.
         """
         self._warn_of_ignored(name, wanted)
         if self.of(name, wanted) != self.of(name, before):
@@ -82,7 +82,7 @@ class Filters:
                   saved_us: collections.abc.Mapping[str, float]) -> list[str]:
         """Have volumes write no more to the SSD than its budget allows.
 
-        What an earlier budget has left in the cache is taken back.
+        Settings that a former budget left in the cache are undone.
 
         :param known: what attached volumes want
         :param saved_us: microseconds that hits saved in the last epoch
@@ -93,7 +93,8 @@ class Filters:
                                for name, wanted in known.items()})
         for name, wanted in known.items():
             is_ours = self.wear is not None or wanted.origin
-            # One that does not tell may not know what it would be told.
+            # A cache of an earlier release reports no admission, and may not
+            # know the request.
             if is_ours and states[name].admission is not None \
                     and self._applied.get(name) != self.of(name, wanted):
                 self._set(name, wanted)

@@ -90,9 +90,8 @@ class CachedVolumes:
             in ``missing`` sentences about what it cannot do, ``decisions``
             (see :meth:`.sizes.Sizes.decisions`), ``wear`` (see
             :meth:`.wear.Wear.status`; none without a budget) and ``volumes``,
-            each with
-            what the engine has of it, what is ``wanted`` and what of this is
-            in ``overrides``
+            each with what the engine has of it, what is ``wanted`` and what
+            of this is in ``overrides``
         :raises RetryableError: the cache cannot be reached
         """
         rules = self.rules
@@ -348,7 +347,7 @@ class CachedVolumes:
 
     def _shares(self, known: dict[str, wishes.Wanted],
                 states: _States) -> dict[str, int]:
-        # One that had no blocks, because its type said so, is as a new one.
+        # A volume that had no blocks, as its type said so, counts as new.
         return self._sizes.shares(
             known, {name: state.limit for name, state in states.items()
                     if state.limit}, self._cache())
