@@ -11,6 +11,7 @@
 #    under the License.
 """Commands to a running cache, over its control socket."""
 
+import collections.abc
 import contextlib
 import json
 import os
@@ -61,6 +62,37 @@ def curve(path: str | os.PathLike[str], volume: str, *,
     """
     return _request(path, {'command': 'curve', 'volume': volume}, 'curve',
                     timeout)
+
+
+def hot(path: str | os.PathLike[str], volume: str, most: int, *,
+        timeout: float = TIMEOUT_S) -> list[tuple[int, int]]:
+    """Return which blocks of a volume would stay in the cache the longest.
+
+    :param most: blocks
+    :returns: numbers of first blocks, and how many follow one another from
+        there, in ascending order
+    :raises CacheUnreachable: no cache answers, or not in time
+    :raises CommandRefused: it is not attached, or the cache is older than
+        this command
+    """
+    request = {'command': 'hot', 'volume': volume, 'most': most}
+    return [(first, count) for first, count
+            in _request(path, request, 'hot', timeout)]
+
+
+def warm(path: str | os.PathLike[str], volume: str,
+         runs: collections.abc.Iterable[tuple[int, int]], *,
+         timeout: float = TIMEOUT_S) -> dict[str, typing.Any]:
+    """Cache blocks of a volume while there is room for them.
+
+    :param runs: as :func:`hot` returns them; a command has at most 64 KiB
+    :returns: ``blocks`` that were not cached before, and whether there is
+        ``room`` for more
+    :raises CacheUnreachable: no cache answers, or not in time
+    :raises CommandRefused: it is not attached, or its origin cannot be read
+    """
+    request = {'command': 'warm', 'volume': volume, 'runs': list(runs)}
+    return _request(path, request, 'warmed', timeout)
 
 
 def _request(path: str | os.PathLike[str], request: dict[str, typing.Any],

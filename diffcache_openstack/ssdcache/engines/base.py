@@ -14,6 +14,7 @@
 import abc
 import collections.abc
 import dataclasses
+import typing
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
@@ -132,6 +133,24 @@ class Epoch:
     sampled: float = 1.0
     hit: Requests = Requests()
     miss: Requests = Requests()
+
+
+class Run(typing.NamedTuple):
+    """Blocks that follow one another: number of the first, how many."""
+
+    first: int
+    blocks: int
+
+
+class Warmed(typing.NamedTuple):
+    """What was cached unrequested.
+
+    :ivar blocks: that were not cached before
+    :ivar room: whether there is room for more of the volume
+    """
+
+    blocks: int
+    room: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -303,6 +322,27 @@ class Engine(abc.ABC):
         weights then.
         """
         return {}
+
+    def hot(self, name: str, most: int) -> list[Run]:
+        """Return the blocks of a volume that would stay the longest.
+
+        Engines that do not know return nothing.
+
+        :param most: blocks
+        :returns: in ascending order
+        :raises VolumeRefused: it is not attached
+        """
+        return []
+
+    def warm(self, name: str, runs: collections.abc.Sequence[Run]) -> Warmed:
+        """Cache blocks of a volume, and evict none for them.
+
+        Engines that do not choose what they cache have no room.
+
+        :raises VolumeRefused: it is not attached, or its origin cannot be
+            read
+        """
+        return Warmed(0, False)
 
     def flush(self, name: str) -> None:
         """Write a volume's dirty blocks back, and make its writes durable.

@@ -12,6 +12,7 @@
 """The cache that ``diffcache ssdcache serve`` runs, by its control socket."""
 
 import collections.abc
+import contextlib
 import dataclasses
 import typing
 
@@ -100,6 +101,19 @@ class SsdcachedEngine(base.Engine):
                 found[name] = _epoch(epoch)
         return found
 
+    def hot(self, name: str, most: int) -> list[base.Run]:
+        """See :meth:`.base.Engine.hot`."""
+        with _refusals():
+            return [base.Run(*run) for run in control.hot(
+                self._control, name, most, timeout=self._timeout)]
+
+    def warm(self, name: str, runs: collections.abc.Sequence[base.Run]
+             ) -> base.Warmed:
+        """See :meth:`.base.Engine.warm`."""
+        with _refusals():
+            return base.Warmed(**control.warm(
+                self._control, name, runs, timeout=self._timeout))
+
     def flush(self, name: str) -> None:
         """See :meth:`.base.Engine.flush`."""
         self._send('flush', volume=name)
@@ -110,11 +124,17 @@ class SsdcachedEngine(base.Engine):
 
     def _send(self, command: str, **fields: typing.Any
               ) -> dict[str, typing.Any]:
-        try:
+        with _refusals():
             return control.send(self._control, command,
                                 timeout=self._timeout, **fields)
-        except control.CommandRefused as error:
-            raise base.VolumeRefused(str(error)) from error
+
+
+@contextlib.contextmanager
+def _refusals() -> collections.abc.Iterator[None]:
+    try:
+        yield
+    except control.CommandRefused as error:
+        raise base.VolumeRefused(str(error)) from error
 
 
 def open_engine(settings: base.Settings) -> SsdcachedEngine:

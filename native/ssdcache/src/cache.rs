@@ -14,6 +14,7 @@ mod read;
 mod state;
 mod status;
 mod volume;
+mod warm;
 mod write_back;
 
 #[cfg(test)]
@@ -43,6 +44,7 @@ use state::{State, Taken, Token};
 pub use status::{DeviceStatus, Quantiles, Status, VolumeStatus};
 use volume::Counters;
 pub use volume::{Mode, Volume};
+pub use warm::{Run, Warmed};
 
 /// Blocks that are evicted at once when a limit is lowered.
 const SHRINK: usize = 1024;

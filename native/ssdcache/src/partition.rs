@@ -475,6 +475,22 @@ impl Partitioner {
         std::iter::successors(self.oldest_dirty(partition), newer)
     }
 
+    /// The clean blocks of a volume that would stay the longest, these first; at most so many.
+    #[must_use]
+    pub fn hottest(&self, volume: VolumeId, most: usize) -> Vec<Block> {
+        let lists = self.partitions[self.volume(volume).partition].order.lists();
+        let slots = lists.into_iter().flat_map(|list| list.newest(&self.slots));
+        let own = slots.filter(|&slot| self.slots.volume(slot) == volume);
+        own.take(most).map(|slot| self.slots.block(slot)).collect()
+    }
+
+    /// Whether a partition takes new blocks without evicting others.
+    #[must_use]
+    pub fn has_room(&self, id: PartitionId) -> bool {
+        let partition = &self.partitions[id];
+        partition.admission != NEVER && partition.held < partition.limit && self.unused() > 0
+    }
+
     /// The most blocks of a partition.
     #[must_use]
     pub fn limit(&self, partition: PartitionId) -> u32 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diffcache_ssdcache::cache::origin::Origins;
-use diffcache_ssdcache::cache::{Cache, CacheError, Mode, Volume};
+use diffcache_ssdcache::cache::{Cache, CacheError, Mode, Run, Volume};
 use serde::Deserialize;
 use serde_json::{json, Value};
 use thiserror::Error;
@@ -18,6 +18,8 @@ use crate::server::Clients;
 
 /// Bytes of a command.
 const MAX_COMMAND: u64 = 64 << 10;
+/// Blocks that a command lists, at most: a list is made while no request is served.
+const MOST_HOT: usize = 1 << 17;
 /// A client that is slower is not waited for.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Clients of a volume that was detached have this time to leave.
@@ -57,6 +59,10 @@ enum Command {
     Epoch {},
     /// Returns what was requested of a volume in the last epoch.
     Curve { volume: String },
+    /// Returns which blocks of a volume would stay the longest, at most so many.
+    Hot { volume: String, most: usize },
+    /// Caches blocks of a volume while there is room for them.
+    Warm { volume: String, runs: Vec<Run> },
     /// Gives a volume the size that its origin has now.
     Resize { volume: String },
     /// Changes settings of a volume.
@@ -215,6 +221,14 @@ impl Commands {
             Command::Curve { volume } => {
                 let epoch = cache.volume(&volume)?.epoch();
                 return Ok(json!({ "curve": epoch.as_deref() }));
+            }
+            Command::Hot { volume, most } => {
+                let runs = cache.hottest(&*cache.volume(&volume)?, most.min(MOST_HOT));
+                return Ok(json!({ "hot": runs }));
+            }
+            Command::Warm { volume, runs } => {
+                let warmed = cache.warm(&*cache.volume(&volume)?, &runs)?;
+                return Ok(json!({ "warmed": warmed }));
             }
             Command::Resize { volume } => cache.resize(&*cache.volume(&volume)?)?,
             Command::Set {

@@ -50,6 +50,19 @@ class TestSend(base.TestCase):
         self.assertEqual({'command': 'set', 'volume': 'v', 'limit': 3},
                          json.loads(requests[0]))
 
+    def test_hot_blocks(self):
+        requests = self.serve(b'{"hot": [[3, 2], [9, 1]]}\n')
+        self.assertEqual([(3, 2), (9, 1)], control.hot(self.path, 'v', 5))
+        self.assertEqual({'command': 'hot', 'volume': 'v', 'most': 5},
+                         json.loads(requests[0]))
+
+    def test_warming(self):
+        requests = self.serve(b'{"warmed": {"blocks": 3, "room": true}}\n')
+        self.assertEqual({'blocks': 3, 'room': True},
+                         control.warm(self.path, 'v', [(3, 2), (9, 1)]))
+        self.assertEqual({'command': 'warm', 'volume': 'v',
+                          'runs': [[3, 2], [9, 1]]}, json.loads(requests[0]))
+
     def test_refused(self):
         self.serve(b'{"error": "no such volume"}\n')
         error = self.assertRaises(control.CommandRefused, control.send,

@@ -95,12 +95,7 @@ impl Cache {
             .all(|source| matches!(source, Source::Cached(..)));
         let result = self.read_sources(volume, buffer, read.offset, sources, *token);
         if result.is_err() {
-            let mut state = self.lock();
-            for block in read.blocks.clone() {
-                if let Some(slot) = state.cancel_fill(volume.id, block, *token) {
-                    self.forget(&mut state, slot);
-                }
-            }
+            self.cancel_fills(volume, read.blocks.clone(), *token);
         }
         let latency = if hit { &volume.hit } else { &volume.miss };
         latency.note(read.started.elapsed());
@@ -225,7 +220,17 @@ impl Cache {
         Ok(None)
     }
 
-    /// Reads blocks from the origin, and caches those that have slots for it.
+    /// Gives back the slots that an operation took and did not fill.
+    pub(super) fn cancel_fills(&self, volume: &Volume, blocks: Range<Block>, token: Token) {
+        let mut state = self.lock();
+        for block in blocks {
+            if let Some(slot) = state.cancel_fill(volume.id, block, token) {
+                self.forget(&mut state, slot);
+            }
+        }
+    }
+
+    /// Reads blocks that are not cached, and caches those that have slots for it.
     fn read_missed(
         &self,
         volume: &Volume,
@@ -234,16 +239,27 @@ impl Cache {
         blocks: Range<Block>,
         token: Token,
     ) -> io::Result<()> {
+        let skip = offset.saturating_sub(blocks.start * BLOCK as u64) as usize;
+        let data = self.fill(volume, blocks, token)?;
+        into.copy_from_slice(&data[skip..skip + into.len()]);
+        Ok(())
+    }
+
+    /// Reads blocks from the origin, and caches those that have slots for it.
+    pub(super) fn fill(
+        &self,
+        volume: &Volume,
+        blocks: Range<Block>,
+        token: Token,
+    ) -> io::Result<Vec<u8>> {
         let start = blocks.start * BLOCK as u64;
         let mut data = vec![0; (blocks.end - blocks.start) as usize * BLOCK];
         let inside = data.len().min((volume.size() - start) as usize);
         self.read_origin(volume, &mut data[..inside], start)?;
-        let skip = offset.saturating_sub(start) as usize;
-        into.copy_from_slice(&data[skip..skip + into.len()]);
         for (block, data) in blocks.zip(data.chunks_exact(BLOCK)) {
             self.store(volume, block, data, token);
         }
-        Ok(())
+        Ok(data)
     }
 }
 

@@ -76,10 +76,28 @@ impl State {
             .map_or(Source::Origin, Source::Fill)
     }
 
+    /// Takes a slot for a block that nobody requested, unless it is cached or being written.
+    pub fn take_unrequested(
+        &mut self,
+        volume: VolumeId,
+        block: Block,
+        token: Token,
+    ) -> Option<Taken> {
+        let known = self.blocks.find(volume, block).is_some();
+        if known || self.writes.contains_key(&(volume, block)) {
+            return None;
+        }
+        self.own_new(volume, block, token)
+    }
+
     fn take(&mut self, volume: VolumeId, block: Block, token: Token) -> Option<Taken> {
         if !self.blocks.admit(volume, block) {
             return None;
         }
+        self.own_new(volume, block, token)
+    }
+
+    fn own_new(&mut self, volume: VolumeId, block: Block, token: Token) -> Option<Taken> {
         let (slot, evicted) = self.blocks.insert(volume, block).ok()?;
         self.owners.insert(slot, token);
         Some(Taken { slot, evicted })

@@ -7,6 +7,7 @@ mod disks;
 mod epochs;
 mod interleavings;
 mod live;
+mod warm;
 mod write_back;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ mod lru;
 mod s3fifo;
 mod sieve;
 
-use super::slots::{Slot, Slots};
+use super::slots::{List, Slot, Slots};
 
 pub use lru::Lru;
 pub use s3fifo::S3Fifo;
@@ -38,6 +38,9 @@ pub trait Eviction: Send + std::fmt::Debug {
 
     /// Adapts to the size of the partition, in blocks.
     fn resize(&mut self, limit: u32);
+
+    /// Its slots in lists, of which those at the heads of the first ones stay the longest.
+    fn lists(&self) -> Vec<&List>;
 
     /// Evicted blocks that are to be remembered, for a partition of `limit` blocks.
     fn remembered(&self, limit: u32) -> u32;

@@ -265,6 +265,12 @@ impl List {
         some(slots.entry(slot).prev)
     }
 
+    /// The slots from the head to the tail.
+    pub(super) fn newest<'a>(&self, slots: &'a Slots) -> impl Iterator<Item = Slot> + 'a {
+        let older = |&slot: &Slot| some(slots.entry(slot).next);
+        std::iter::successors(some(self.head), older)
+    }
+
     /// Adds a slot at the head.
     pub(super) fn push(&mut self, slots: &mut Slots, slot: Slot) {
         let entry = slots.entry_mut(slot);

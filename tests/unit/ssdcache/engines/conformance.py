@@ -183,6 +183,13 @@ class EngineConformance(base.TestCase):
             self.assertEqual((0, 0, 0), (
                 epoch.curve.references, epoch.hit.count, epoch.miss.count))
 
+    def test_blocks_that_nobody_requested(self):
+        self.attach('a', 10)
+        self.assertEqual([], self.cache.hot('a', 10))
+        warmed = self.cache.warm('a', [engines.Run(0, 1)])
+        self.assertEqual([engines.Run(0, 1)] if warmed.blocks else [],
+                         self.cache.hot('a', 10))
+
     def test_flush_and_invalidate(self):
         self.attach('a', 10)
         self.cache.flush('a')

@@ -27,6 +27,8 @@ class FakeEngine(base.Engine):
     :ivar epochs: what was requested of volumes in each epoch
     :ivar actions: flushes and invalidations
     :ivar filters: which requests to volumes are cached
+    :ivar cached: blocks of volumes
+    :ivar room: blocks that may be cached unrequested
     """
 
     name = 'fake'
@@ -42,6 +44,8 @@ class FakeEngine(base.Engine):
         self.epochs: dict[str, base.Epoch] = {}
         self.actions: list[tuple[str, str]] = []
         self.filters: dict[str, tuple[int, int | None]] = {}
+        self.cached: dict[str, list[base.Run]] = {}
+        self.room = 1 << 17
         self._blocks = blocks
         self._volumes: dict[str, base.State] = {}
         self._origins: dict[str, tuple[str, int]] = {}
@@ -140,6 +144,19 @@ class FakeEngine(base.Engine):
         self._check()
         return {name: epoch for name, epoch in self.epochs.items()
                 if name in self._volumes}
+
+    def hot(self, name: str, most: int) -> list[base.Run]:
+        self._check(name)
+        return self.cached.get(name, [])
+
+    def warm(self, name: str, runs) -> base.Warmed:
+        self._check(name)
+        found, blocks = self.cached.setdefault(name, []), 0
+        for run in runs:
+            blocks += min(run.blocks, self.room - blocks)
+            found.append(run)
+        self.room -= blocks
+        return base.Warmed(blocks, self.room > 0)
 
     def flush(self, name: str) -> None:
         self._check(name)

@@ -42,6 +42,8 @@ struct World {
     origin: [u32; BLOCKS as usize],
     slots: [u32; 2],
     operations: Vec<Operation>,
+    /// Whether what fills is no request of a client.
+    warms: bool,
 }
 
 impl World {
@@ -65,6 +67,7 @@ impl World {
             origin: [1, 2, 3],
             slots: [0; 2],
             operations: operations.iter().enumerate().map(operation).collect(),
+            warms: false,
         }
     }
 
@@ -74,6 +77,10 @@ impl World {
                 self.state.take_for_write(V, block, token);
             }
             return Phase::Origin;
+        }
+        if self.warms {
+            let taken = self.state.take_unrequested(V, block, token);
+            return taken.map_or(Phase::Done, |_| Phase::Origin);
         }
         match self.state.read(V, block, token, false) {
             Source::Cached(..) => Phase::Done,
@@ -228,7 +235,7 @@ fn a_fill_that_races_with_a_write_never_leaves_the_older_bytes() {
         [(0, false), (0, false)],
         [(0, true), (1, true)],
     ] {
-        for cached in [false, true] {
+        for (cached, warms) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut world = || {
                 let mut all = operations.to_vec();
                 all.push((0, false));
@@ -238,6 +245,7 @@ fn a_fill_that_races_with_a_write_never_leaves_the_older_bytes() {
                         world.step(2);
                     }
                 }
+                world.warms = warms;
                 world
             };
             let orders = enumerate(&mut world, &mut Vec::new(), &mut [STEPS, STEPS]);

@@ -33,6 +33,10 @@ impl Eviction for Lru {
 
     fn resize(&mut self, _limit: u32) {}
 
+    fn lists(&self) -> Vec<&List> {
+        vec![&self.list]
+    }
+
     fn remembered(&self, _limit: u32) -> u32 {
         0
     }

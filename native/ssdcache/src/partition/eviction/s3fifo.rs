@@ -96,6 +96,10 @@ impl Eviction for S3Fifo {
         self.small_limit = (limit / SMALL_SHARE).max(1);
     }
 
+    fn lists(&self) -> Vec<&List> {
+        vec![&self.main, &self.small]
+    }
+
     fn remembered(&self, limit: u32) -> u32 {
         limit - limit / SMALL_SHARE
     }
