@@ -27,6 +27,7 @@ from prometheus_client import registry as registries
 from diffcache_openstack.agent.data_plane import interface as data_plane
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.local import usage as usages
+from diffcache_openstack.agent.ssdcache import moves as volume_moves
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import metrics
@@ -206,6 +207,32 @@ class HostCollector(registries.Collector):
             found.counter('repository_failures', 'Transfers from the'
                           ' repository that failed.', each['failures'],
                           repository=name)
+
+
+class MoveCollector(registries.Collector):
+    """Reads what was learned of volumes that came from other hosts.
+
+    :param moves: of this host
+    """
+
+    def __init__(self, moves: volume_moves.Moves) -> None:
+        self._moves = moves
+
+    def describe(self) -> list[registries.Metric]:
+        """Return nothing: the names are known when values are."""
+        return []
+
+    def collect(self) -> collections.abc.Iterable[registries.Metric]:
+        """Return all values."""
+        found = metrics.Families(PREFIX)
+        for outcome, count in self._moves.counts().items():
+            found.counter('ssd_cache_moves', 'Volumes of live migrations to'
+                          ' this host, by whether the host before said how'
+                          ' they were used.', count, outcome=outcome)
+        found.counter('ssd_cache_warmed_bytes', 'Bytes of such volumes that'
+                      ' were cached before they were requested.',
+                      self._moves.warmed * volume_moves.BLOCK)
+        return found
 
 
 def _bounded(reasons: list[tuple[str, str, int]]

@@ -77,6 +77,7 @@ from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.ssdcache import epochs as volume_epochs
+from diffcache_openstack.agent.ssdcache import moves as volume_moves
 from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.ssdcache import wear as volume_wear
@@ -98,6 +99,7 @@ from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common import tracing
 from diffcache_openstack.common import windows
 from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_lazy_api
@@ -139,6 +141,7 @@ class Agent(service.Service):
         self._closing = threading.Event()
         self.repository: catalogue.Repository | None = None
         self.ingest: ingest.Ingest | None = None
+        self._moves: volume_moves.Moves | None = None
 
     # -- life
 
@@ -329,6 +332,8 @@ class Agent(service.Service):
         registry.register(agent_metrics.HostCollector(
             self.conf, self.plane, self.host, self.filler, self.requests,
             self._usage, self._patch_requests.counts))
+        if self._moves is not None:
+            registry.register(agent_metrics.MoveCollector(self._moves))
         self.server.observe(agent_metrics.RequestMetrics(registry).observe)
         return metrics.MetricsServer(self.conf.metrics.listen, registry,
                                      self._problems)
@@ -343,17 +348,20 @@ class Agent(service.Service):
         conf = self.conf.ssd_cache
         if conf.engine == ssdcached.SsdcachedEngine.name and not conf.control:
             return None
+        engine = engine_loading.load(conf.engine, engines.Settings(
+            conf.control, conf.socket, conf.device, conf.volume_group,
+            conf.cache_id, conf.state_dir))
+        self._moves = volume_moves.Moves(
+            engine, agent_volumes_api.AgentVolumesAPI(self._bus, self.conf),
+            self._clients.context, conf.warm_rate)
         return cached_volumes.CachedVolumes(
-            engine_loading.load(conf.engine, engines.Settings(
-                conf.control, conf.socket, conf.device, conf.volume_group,
-                conf.cache_id, conf.state_dir)),
-            cached_volumes.Options(
+            engine, cached_volumes.Options(
                 tuple(conf.origins), conf.sequential_cutoff,
                 conf.reconnect_delay, conf.admission),
             self._state / 'ssd_cache.json',
             volume_sizes.Rules(conf.policy, conf.epoch, epochs.Rules(
                 hysteresis=conf.hysteresis, cool_down=conf.cooldown,
-                largest=conf.step)), self._open_wear())
+                largest=conf.step)), self._open_wear(), self._moves)
 
     def _open_wear(self) -> volume_wear.Wear | None:
         per_day = self.conf.ssd_cache.wear_budget
@@ -488,6 +496,8 @@ class Agent(service.Service):
         if self._learning is not None:
             self._run_until_stopped(self._learning)
         self._run_until_stopped(self.versions)
+        if self._moves is not None:
+            self._run_until_stopped(self._moves)
         if self._volumes is not None:
             self._run_until_stopped(volume_epochs.EpochTimer(
                 self._volumes, self.conf.ssd_cache.epoch))

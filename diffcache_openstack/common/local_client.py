@@ -300,6 +300,16 @@ class LocalClient:
         self._ask('POST', _volume_path(volume_id) + '/resize',
                   timeout=timeout)
 
+    def expect_volume(self, volume_id: str, host: str,
+                      timeout: float = 60.0) -> None:
+        """Announce which host runs the server of a volume until now.
+
+        :raises NotFound: the host has no SSD cache, the volume is not
+            attached, or the agent is older than this call
+        """
+        self._ask('POST', _volume_path(volume_id) + '/expected',
+                  {'host': host}, timeout=timeout)
+
     def set_volume_mode(self, volume_id: str, mode: str,
                         timeout: float = 60.0) -> None:
         """Change what this host's SSD cache does with a volume.

@@ -190,6 +190,17 @@ numbers are more exact, above all for volumes with many blocks, and take more
 memory: about 60 bytes for each. 0 follows none: sizes are by weights then. A
 change takes effect when the cache is started again.
 '''),
+    cfg.Opt(
+        'warm_rate',
+        type=units.Size(),
+        default=32 << 20,
+        sample_default='32MiB',
+        help='''
+Bytes each second that are read of volumes whose servers were migrated live to
+this host, to cache the blocks that the host before had cached. Of each volume
+they are at most 512 MiB, and none is evicted for them. 0 reads none: such a
+volume begins empty, with a size by the curve of the host before.
+'''),
     cfg.IntOpt(
         'reconnect_delay',
         default=600,

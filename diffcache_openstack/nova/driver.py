@@ -255,11 +255,13 @@ class LibvirtDriver(driver.LibvirtDriver):
         return super().check_can_live_migrate_source(
             context, instance, *args, **kwargs)
 
-    def pre_live_migration(self, *args: typing.Any, **kwargs: typing.Any
+    def pre_live_migration(self, context: typing.Any, instance: typing.Any,
+                           *args: typing.Any, **kwargs: typing.Any
                            ) -> typing.Any:
         """Prepare for a server that another host still runs."""
-        with self._volumes.migrating(), self._bases.migrating():
-            return super().pre_live_migration(*args, **kwargs)
+        with self._volumes.migrating(instance.host), self._bases.migrating():
+            return super().pre_live_migration(context, instance, *args,
+                                              **kwargs)
 
     def post_live_migration_at_destination(
             self, context: typing.Any, instance: typing.Any,

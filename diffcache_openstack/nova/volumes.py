@@ -153,19 +153,37 @@ class VolumeCache:
                     _volume_id(connection), error or reason)
 
     @contextlib.contextmanager
-    def migrating(self) -> collections.abc.Iterator[None]:
-        """Within, volumes are connected that another host still writes."""
-        self._migrating.now = True
+    def migrating(self, host: str) -> collections.abc.Iterator[None]:
+        """Within, volumes are connected that another host still writes.
+
+        :param host: its name
+        """
+        self._migrating.source = host
         try:
             yield
         finally:
-            self._migrating.now = False
+            self._migrating.source = None
 
     def mode(self, wanted: qos.Specs) -> str:
         """Return the mode to attach a volume with."""
-        if getattr(self._migrating, 'now', False):
+        if self._source():
             return qos.PASS_THROUGH
         return wanted.mode
+
+    def expect(self, connection: Connection) -> None:
+        """Have this host learn how a volume is used where it comes from."""
+        source = self._source()
+        if not source:
+            return
+        try:
+            self.client.expect_volume(_volume_id(connection), source)
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Volume %s will begin with an empty SSD cache: %s',
+                        _volume_id(connection), error)
+
+    def _source(self) -> str | None:
+        """Return the host that a server is migrated from, if it is now."""
+        return getattr(self._migrating, 'source', None)
 
     def show_size(self, domain: typing.Any, disk: volume_nodes.CachedDisk,
                   connection: Connection, size: int | None) -> None:
@@ -251,6 +269,7 @@ class CachedVolumeDriver:
         data[KEY] = {**export, 'mode': mode}
         LOG.info('Volume %s is cached on the SSD, %s',
                  _volume_id(connection_info), mode)
+        self._cache.expect(connection_info)
 
     def _attach(self, connection: Connection,
                 document: dict[str, typing.Any]) -> dict[str, typing.Any]:

@@ -62,3 +62,4 @@ from diffcache_openstack.objects.volume_cache import (  # noqa: F401
 from diffcache_openstack.objects.volume_cache import SsdCache  # noqa: F401
 from diffcache_openstack.objects.volume_cache import VolumeCache  # noqa: F401
 from diffcache_openstack.objects.volume_cache import VolumeCurve  # noqa: F401
+from diffcache_openstack.objects.volume_cache import VolumeUse  # noqa: F401

@@ -13,6 +13,7 @@
 
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields
+from diffcache_openstack.ssdcache import hot_blocks
 
 OK = 'ok'
 FAILED = 'failed'
@@ -87,6 +88,24 @@ class VolumeCurve(base.DiffCacheObject):
         'miss_us': fields.NonNegativeFloatField(),
         'sizes': fields.ListOfCountsField(max_items=MOST_STEPS),
         'hits': fields.ListOfCountsField(max_items=MOST_STEPS),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class VolumeUse(base.DiffCacheObject):
+    """How a volume is used on its host, for the host that it moves to.
+
+    ``blocks`` has the numbers of those that would stay in the cache the
+    longest, see :mod:`diffcache_openstack.ssdcache.hot_blocks`. No data.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'curve': fields.ObjectField('VolumeCurve', nullable=True,
+                                    default=None),
+        'blocks': fields.StringField(hot_blocks.PATTERN,
+                                     hot_blocks.MOST_CHARACTERS),
     }
 
 

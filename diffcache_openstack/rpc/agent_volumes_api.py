@@ -26,8 +26,12 @@ NAMESPACE = 'volumes'
 HISTORY = rpc_history.History({
     '1.0': ('change_volume', 'flush_volume', 'invalidate_volume'),
     '1.1': ('follow_type', ),
+    '1.2': ('volume_use', ),
 })
 VERSION = HISTORY.latest
+
+# A migration waits for it.
+USE_SECONDS = 10
 
 
 class AgentVolumesAPI:
@@ -78,6 +82,16 @@ class AgentVolumesAPI:
         """Forget what is cached of a volume; return it as it is then."""
         return self._to(host).call(ctxt, 'invalidate_volume',
                                    volume_id=volume_id)
+
+    def volume_use(self, ctxt: contexts.RequestContext, host: str,
+                   volume_id: str) -> objects.VolumeUse:
+        """Return how a volume is used on a host, for another one.
+
+        :raises InvalidInput: the host is older than this method
+        """
+        client = self._client.prepared(topic=agent_api.topic_of(host),
+                                       timeout=USE_SECONDS)
+        return client.call(ctxt, 'volume_use', volume_id=volume_id)
 
     def _to(self, host: str) -> messaging.Client:
         return self._client.prepared(topic=agent_api.topic_of(host))

@@ -429,6 +429,8 @@ CONDUCTOR: Table = {**_AGENTS, **_CONTROL, **_COSTS, **_LAZY, **_VERSIONS,
 
 AGENT: Table = {
     **_volumes(agent_volumes_api.NAMESPACE),
+    (agent_volumes_api.NAMESPACE, 'volume_use'): Method(
+        HOSTS, {'volume_id': IMAGE}, changes=False),
     (agent_lazy_api.NAMESPACE, 'change_hydration'): _CHANGE_HYDRATION,
     (None, 'hold'): Method(CONTROLLER, {
         'generation': COUNT,

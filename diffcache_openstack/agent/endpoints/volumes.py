@@ -62,6 +62,12 @@ class VolumesManager:
         self._need().invalidate(volume_id)
         return reports.volume(self._need(), volume_id)
 
+    @messaging.exposed
+    def volume_use(self, ctxt: contexts.RequestContext, volume_id: str
+                   ) -> objects.VolumeUse:
+        """Return how a volume is used here, for the host that it moves to."""
+        return reports.use(self._need(), volume_id)
+
     def _need(self) -> cached_volumes.CachedVolumes:
         if self._volumes is None:
             raise exceptions.NotFound(

@@ -49,6 +49,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
 from diffcache_openstack.common import tracing
 from diffcache_openstack import objects
+from diffcache_openstack.objects import fields as object_fields
 from diffcache_openstack.ssdcache import server as server_options
 
 LOG = logging.getLogger(__name__)
@@ -126,6 +127,8 @@ _ROUTES = routing.Map([
                  methods=['POST'], endpoint='invalidate_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/resize',
                  methods=['POST'], endpoint='resize_volume'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/expected',
+                 methods=['POST'], endpoint='expect_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/mode', methods=['PUT'],
                  endpoint='set_volume_mode'),
     routing.Rule('/v1/fallbacks', methods=['POST'], endpoint='fallback'),
@@ -328,6 +331,15 @@ class LocalApi:
                 f'The mode of a volume is one of'
                 f' {", ".join(server_options.MODES)}.')
         self._volumes().set_mode(_volume(volume_id), mode)
+        return wrappers.Response(status=204)
+
+    def _expect_volume(self, request, volume_id):
+        host = _read_json(request).get('host')
+        if not isinstance(host, str) \
+                or not re.fullmatch(object_fields.HOST_PATTERN, host):
+            raise exceptions.InvalidInput(
+                'A volume is expected from a host, which has a name.')
+        self._volumes().expect(_volume(volume_id), host)
         return wrappers.Response(status=204)
 
     def _send_file(self, request, image_id):

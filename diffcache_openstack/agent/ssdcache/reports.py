@@ -20,6 +20,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import volume_cache
+from diffcache_openstack.ssdcache import hot_blocks
 
 _OF_STATE = ('mode', 'state', 'limit', 'blocks', 'dirty')
 _OF_TRAFFIC = ('reads', 'writes', 'hits', 'misses', 'evictions', 'bypassed')
@@ -71,6 +72,17 @@ def volume(cached: cached_volumes.CachedVolumes, name: str
             return found
     raise exceptions.NotFound(
         f'Volume {name} is not attached to the SSD cache of this host.')
+
+
+def use(cached: cached_volumes.CachedVolumes, name: str
+        ) -> objects.VolumeUse:
+    """Return how a volume is used, for the host that it moves to.
+
+    :raises NotFound: it is not attached
+    """
+    curve = cached.curve(name)
+    return objects.VolumeUse(curve=curve and _curve(curve),
+                             blocks=hot_blocks.pack(cached.hot(name)))
 
 
 def _decision(decision: dict[str, typing.Any], names: list[str]

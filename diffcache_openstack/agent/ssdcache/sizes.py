@@ -140,6 +140,40 @@ class Sizes:
             limits, decision.sizes)
         return decision.sizes
 
+    def arrive(self, name: str, epoch: engines.Epoch, known: _Wanted,
+               limits: _Limits, cache: sizing.Cache) -> dict[str, int]:
+        """Return sizes at once after a volume came from another host.
+
+        :param epoch: what was requested of it there in its last epoch
+        :param limits: sizes until now
+        :raises SizingError: no sizes suit the volumes
+        """
+        self.epochs = {**self.epochs, name: self._as_long(epoch)}
+        volumes = [self._volume(each, wanted, self.epochs.get(each), cache)
+                   for each, wanted in known.items()]
+        decision = epochs.Sizer(
+            self._policy, cache, epochs.Rules(hysteresis=0.0, largest=1.0)
+            ).decide(volumes, limits)
+        self._note(decision.changed, [
+            *decision.explain, f'{name}: it came from another host, with its'
+            ' curve'], limits, decision.sizes)
+        return decision.sizes
+
+    def _as_long(self, epoch: engines.Epoch) -> engines.Epoch:
+        """Return what would be requested in an epoch of this host."""
+        times = self.rules.epoch / max(epoch.seconds, 1.0)
+        curve = epoch.curve
+        hits = {}
+        for size, count in curve.thinned(STEPS):
+            hits.setdefault(round(count * times), size)
+        hits.pop(0, None)
+        references = max(round(curve.references * times), curve.distinct,
+                         max(hits, default=0))
+        return dataclasses.replace(
+            epoch, seconds=float(self.rules.epoch), curve=_native.HitCurve(
+                references, curve.distinct,
+                [(size, count) for count, size in hits.items()]))
+
     def note_engine(self, name: str, missing: list[str]) -> None:
         """Remember what an engine cannot do."""
         self._note(False, [f'engine {name}: {line}' for line in missing], {},

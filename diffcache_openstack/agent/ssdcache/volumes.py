@@ -19,11 +19,15 @@ import threading
 import typing
 
 from diffcache_openstack.agent.ssdcache import filters as volume_filters
+from diffcache_openstack.agent.ssdcache import limits
+from diffcache_openstack.agent.ssdcache import moves as volume_moves
 from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
 from diffcache_openstack.agent.ssdcache import wanted as wishes
 from diffcache_openstack.agent.ssdcache import wear as wear_budget
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import hot_blocks
 from diffcache_openstack.ssdcache import origins
 from diffcache_openstack.ssdcache.sizing import base as sizing
 
@@ -57,19 +61,24 @@ class CachedVolumes:
     :param path: file where it is kept how volumes want to be cached
     :param rules: how sizes are decided
     :param wear: bounds what is written to the SSD, if it is to
+    :param moves: knows how volumes of other hosts were used there, if it is
+        to be used
     :ivar revision: changes when there is something new to report
     """
 
     def __init__(self, engine: engines.Engine, options: Options,
                  path: pathlib.Path,
                  rules: volume_sizes.Rules = volume_sizes.Rules(),
-                 wear: wear_budget.Wear | None = None) -> None:
+                 wear: wear_budget.Wear | None = None,
+                 moves: volume_moves.Moves | None = None) -> None:
         self._engine = engine
         self._options = options
         self._store = wishes.Store(path)
         self._sizes = volume_sizes.Sizes(rules)
         self._filters = volume_filters.Filters(
             engine, options.sequential, options.admission, wear)
+        self._limits = limits.Limits(engine)
+        self._moves = moves
         self._lock = threading.Lock()
         self.revision = 0
         missing = engine.abilities.missing()
@@ -89,9 +98,10 @@ class CachedVolumes:
         :returns: ``capacity``, ``policy``, ``epoch`` in seconds, ``engine``,
             in ``missing`` sentences about what it cannot do, ``decisions``
             (see :meth:`.sizes.Sizes.decisions`), ``wear`` (see
-            :meth:`.wear.Wear.status`; none without a budget) and ``volumes``,
-            each with what the engine has of it, what is ``wanted`` and what
-            of this is in ``overrides``
+            :meth:`.wear.Wear.status`; none without a budget), ``moves`` (see
+            :meth:`.moves.Moves.status`) and ``volumes``, each with what the
+            engine has of it, what is ``wanted`` and what of this is in
+            ``overrides``
         :raises RetryableError: the cache cannot be reached
         """
         rules = self.rules
@@ -100,6 +110,7 @@ class CachedVolumes:
                 'missing': self._engine.abilities.missing(),
                 'decisions': self._sizes.decisions(),
                 'wear': self._filters.wear and self._filters.wear.status(),
+                'moves': self._moves and self._moves.status(),
                 'volumes': self._described()}
 
     def _described(self) -> dict[str, typing.Any]:
@@ -117,6 +128,21 @@ class CachedVolumes:
         See :meth:`.sizes.Sizes.requested`.
         """
         return self._sizes.requested(name)
+
+    def hot(self, name: str) -> list[engines.Run]:
+        """Return the blocks that would stay in the cache the longest.
+
+        :raises NotFound: it is not attached
+        :raises RetryableError: the cache cannot be reached
+        """
+        _find(self._engine.volumes(), name)
+        try:
+            return self._engine.hot(name, hot_blocks.MOST_BLOCKS)
+        except engines.VolumeRefused as error:
+            LOG.warning('The SSD cache does not list the hot blocks of volume'
+                        ' %s; it may be older than its agent: %s', name,
+                        error)
+            return []
 
     def attach(self, name: str, wanted: wishes.Wanted
                ) -> dict[str, typing.Any]:
@@ -145,7 +171,7 @@ class CachedVolumes:
                 self._store.forget_of_type(name)
             changed = self._settled(name, wanted)
             sizes = self._shares({**known, name: changed}, states)
-            self._make_room(name, sizes, states)
+            self._limits.make_room(name, sizes, states)
             try:
                 state = self._engine.attach(engines.Attachment(
                     name, wanted.origin, changed.mode, sizes[name],
@@ -178,6 +204,8 @@ class CachedVolumes:
         LOG.info('Detached volume %s from the SSD cache', name)
 
     def _detach(self, name: str) -> None:
+        if self._moves is not None:
+            self._moves.take(name)
         self._filters.note_detaching(name)
         self._engine.detach(name)
 
@@ -205,7 +233,37 @@ class CachedVolumes:
                 mode = self._settled(name, kept[name]).mode
             self._engine.set_mode(name, mode)
             self._store.keep_wanted(kept)
+            if mode != volume_specs.PASS_THROUGH:
+                self._take_over(name)
             self.revision += 1
+
+    def expect(self, name: str, host: str) -> None:
+        """Learn how a volume is used on the host that it comes from.
+
+        :raises NotFound: it is not attached
+        :raises RetryableError: the cache cannot be reached
+        """
+        _find(self._engine.volumes(), name)
+        if self._moves is not None:
+            self._moves.expect(name, host)
+
+    def _take_over(self, name: str) -> None:
+        """Have a volume cached as on the host that it came from, if any."""
+        use = self._moves and self._moves.take(name)
+        if not self._moves or not use:
+            return
+        if use.epoch is not None and self._engine.abilities.keeps_blocks:
+            states = self._engine.volumes()
+            try:
+                self._limits.change(self._sizes.arrive(
+                    name, use.epoch, self._known(states),
+                    {each: state.limit for each, state in states.items()},
+                    self._cache()))
+            except exceptions.DiffCacheError as error:
+                self._sizes.note_failure(error)
+                LOG.warning('Volume %s, which came from another host, keeps'
+                            ' its size: %s', name, error)
+        self._moves.warm(name, use.hot)
 
     def change(self, name: str, generation: int,
                fields: dict[str, typing.Any]) -> None:
@@ -283,7 +341,7 @@ class CachedVolumes:
         keep()
         if self._engine.abilities.keeps_blocks \
                 or _bounds(wanted) != _bounds(before):
-            self._resize_all(sizes)
+            self._limits.change(sizes)
         self.revision += 1
 
     def flush(self, name: str) -> None:
@@ -325,7 +383,7 @@ class CachedVolumes:
             try:
                 sizes = self._sizes.decide(self._known(states), limits,
                                            found, cache)
-                self._resize_all(sizes)
+                self._limits.change(sizes)
             except exceptions.DiffCacheError as error:
                 self._sizes.note_failure(error)
                 raise
@@ -355,18 +413,6 @@ class CachedVolumes:
     def _cache(self) -> sizing.Cache:
         return sizing.Cache(self._engine.capacity(), self._engine.grain())
 
-    def _make_room(self, name: str, sizes: dict[str, int], states: _States
-                   ) -> None:
-        """Lower the limits of other volumes for a new one."""
-        if not self._engine.abilities.keeps_blocks:
-            left = self._engine.capacity() - sum(
-                state.limit for state in states.values())
-            if sizes[name] <= left:
-                return
-            LOG.info('Volumes in the SSD cache lose what is cached to make'
-                     ' room for volume %s', name)
-        self._lower(sizes)
-
     def _divide(self, known: dict[str, wishes.Wanted]) -> None:
         """Divide the cache anew; volumes are served with any sizes.
 
@@ -375,22 +421,10 @@ class CachedVolumes:
         if not self._engine.abilities.keeps_blocks:
             return
         try:
-            self._resize_all(self._shares(known, self._engine.volumes()))
+            self._limits.change(self._shares(known, self._engine.volumes()))
         except exceptions.DiffCacheError as error:
             LOG.warning('Could not divide the SSD cache anew, volumes keep'
                         ' their sizes: %s', error)
-
-    def _resize_all(self, sizes: dict[str, int]) -> None:
-        # The limits never add up to more than the capacity.
-        self._lower(sizes)
-        for name, state in self._engine.volumes().items():
-            if name in sizes and sizes[name] > state.limit:
-                self._engine.set_limit(name, sizes[name])
-
-    def _lower(self, sizes: dict[str, int]) -> None:
-        for name, state in self._engine.volumes().items():
-            if name in sizes and sizes[name] < state.limit:
-                self._engine.set_limit(name, sizes[name])
 
     # -- what volumes want
 

@@ -292,6 +292,12 @@ class TestLiveMigration(VolumeTest):
         self.assertNotIn(volume, self.cached())
         self.local = self.agent(self.host)
         self.assertEqual('write-through', self.cached()[volume]['mode'])
+        moves = self.local.ssd_cache()['moves']
+        self.assertEqual(0, moves['failed'])
+        self.assertGreater(moves['received'], 0)
+        self.wait_until(
+            lambda: self.local.ssd_cache()['moves']['warmed'],
+            'blocks that were hot on the other host are cached', SECONDS)
         # The guest goes on, until it sees the volume grow.
         self.said(server, 'round=')
         self.storage.extend_volume(volume, 2)

@@ -40,13 +40,18 @@ class CacheTest(base.TestCase):
         super().setUp()
         if shutil.which('qemu-io') is None:
             self.skipTest('needs qemu-io, of the package qemu-utils')
-        self.control = str(self.directory / 'control')
-        self.state = self.directory / 'state'
+        self.move_in(self.directory)
         self.origins = {}
         for name in ('a', 'b'):
             self.origins[name] = self.directory / f'{name}.raw'
             with open(self.origins[name], 'wb') as origin:
                 origin.truncate(SIZE)
+
+    def move_in(self, home):
+        """Have the next cache that is started in a directory."""
+        self.home = home
+        self.control = str(home / 'control')
+        self.state = home / 'state'
 
     def command(self, *words):
         return [sys.executable, '-c',
@@ -56,8 +61,8 @@ class CacheTest(base.TestCase):
     def line(self, *volumes, words=()):
         """Return the command line that serves volumes."""
         line = self.command(
-            'serve', '--device', str(self.directory / 'device'),
-            '--socket', str(self.directory / 'nbd'),
+            'serve', '--device', str(self.home / 'device'),
+            '--socket', str(self.home / 'nbd'),
             '--control', self.control, '--state', str(self.state),
             '--capacity', str(self.CAPACITY), *words)
         for name in volumes:

@@ -393,18 +393,19 @@ class TestLiveMigration(VolumesTest):
 
     def test_nothing_is_cached_while_another_host_writes(self):
         connection = self.connection()
-        with self.cache.migrating():
+        with self.cache.migrating('h1'):
             self.around(connection).connect_volume(connection, INSTANCE)
         [(_, wanted)] = [call.args for call
                          in self.client.attach_volume.call_args_list]
         self.assertEqual('pass-through', wanted['mode'])
+        self.client.expect_volume.assert_called_once_with(VOLUME, 'h1')
         self.cache.begin([connection, {'data': {}}])
         self.client.set_volume_mode.assert_called_once_with(
             VOLUME, 'write-through')
 
     def test_it_ends_with_the_preparation(self):
         try:
-            with self.cache.migrating():
+            with self.cache.migrating('h1'):
                 raise ValueError
         except ValueError:
             pass
@@ -412,12 +413,22 @@ class TestLiveMigration(VolumesTest):
         self.around(connection).connect_volume(connection, INSTANCE)
         self.assertEqual('write-through',
                          connection['data'][volumes.KEY]['mode'])
+        self.client.expect_volume.assert_not_called()
         self.cache.begin([connection])
         self.client.set_volume_mode.assert_not_called()
 
+    def test_an_agent_that_cannot_learn_how_it_is_used(self):
+        self.client.expect_volume.side_effect = exceptions.NotFound('old')
+        connection = self.connection()
+        with self.cache.migrating('h1'):
+            self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertEqual('pass-through',
+                         connection['data'][volumes.KEY]['mode'])
+        self.assertEqual({}, self.uncached())
+
     def test_a_cache_that_does_not_answer_afterwards(self):
         connection = self.connection()
-        with self.cache.migrating():
+        with self.cache.migrating('h1'):
             self.around(connection).connect_volume(connection, INSTANCE)
         self.client.set_volume_mode.side_effect = \
             exceptions.ServiceUnavailable('down')

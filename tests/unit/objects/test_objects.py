@@ -51,6 +51,7 @@ FINGERPRINTS = {
     'SsdCache': '1.0-4c5458cbc81c6291ac433499dbaa5cb6',
     'VolumeCache': '1.1-e82aa92ec2d99aefcc2fb5c70a5e860f',
     'VolumeCurve': '1.0-fae6af2e2603dfe097fd2546d53882d1',
+    'VolumeUse': '1.0-c7dabfb04b60b5f6b4218cbeadc7cb0b',
     'SiteMap': '1.1-05e34adb0af37cd3c08e243e2e591e2b',
     'TaskReport': '1.1-a599c934838bc90b2d40bc233018579c',
     'Template': '1.4-f56f4f8f2c0a79e6634d7aa68201c692',

@@ -91,6 +91,11 @@ class TestVolumes(ApiTest):
         self.assertEqual(204, self.ask('POST', f'{PATH}/invalidate')[0])
         self.volumes.invalidate.assert_called_once_with('7a1dbe2a')
 
+    def test_a_volume_that_comes_from_another_host(self):
+        self.assertEqual(204, self.ask('POST', f'{PATH}/expected',
+                                       {'host': 'h1.example'})[0])
+        self.volumes.expect.assert_called_once_with('7a1dbe2a', 'h1.example')
+
     def test_hosts_without_a_cache(self):
         app = self.new(None)
         for method, path, body in (
@@ -110,6 +115,9 @@ class TestVolumes(ApiTest):
                 ('PATCH', PATH, {'generation': '1'}), ('PATCH', PATH, [1]),
                 ('PUT', f'{PATH}/mode', {'mode': 'fast'}),
                 ('PUT', f'{PATH}/mode', {'mode': ['x']}),
+                ('POST', f'{PATH}/expected', {}),
+                ('POST', f'{PATH}/expected', {'host': 'h1/..'}),
+                ('POST', f'{PATH}/expected', {'host': 7}),
                 ('DELETE', '/v1/ssd-cache/volumes/' + 'x' * 101, None),
                 ('DELETE', '/v1/ssd-cache/volumes/a%0Ab', None)):
             self.assertEqual(400, self.ask(method, path, body)[0], body)

@@ -13,7 +13,10 @@ import dataclasses
 from unittest import mock
 
 from diffcache_openstack import _native
+from diffcache_openstack.agent.endpoints import volumes as endpoint
 from diffcache_openstack.agent.ssdcache import filters
+from diffcache_openstack.agent.ssdcache import limits
+from diffcache_openstack.agent.ssdcache import moves
 from diffcache_openstack.agent.ssdcache import reports
 from diffcache_openstack.agent.ssdcache import sizes
 from diffcache_openstack.agent.ssdcache import volumes
@@ -22,6 +25,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import hot_blocks
 from tests import base
 from tests.unit.ssdcache.engines import fakes
 from tests.unit.ssdcache.engines import test_fakes
@@ -502,6 +506,90 @@ class TestLiveMigration(VolumesTest):
         self.assertEqual('write-around', self.engine.volumes()['b'].mode)
 
 
+class TestMoves(VolumesTest):
+    """A volume that was used on another host."""
+
+    def setUp(self):
+        super().setUp()
+        self.moves = mock.create_autospec(moves.Moves, instance=True)
+        self.moves.take.return_value = None
+        self.volumes = volumes.CachedVolumes(
+            self.engine, volumes.Options((str(self.directory), )), self.path,
+            sizes.Rules(), moves=self.moves)
+        self.volumes.attach('a', self.wanted('a'))
+        self.volumes.attach('b', self.wanted('b', mode='pass-through'))
+        self.engine.epochs['a'] = self.epoch(120.0, 100, [(300, 90)])
+        self.engine.epochs['b'] = self.epoch(120.0, 0, [])
+        self.volumes.end_epoch()
+
+    def epoch(self, seconds, references, steps):
+        return engines.Epoch(seconds, _native.HitCurve(references, 0, steps))
+
+    def arrive(self, epoch, hot=()):
+        self.moves.take.return_value = moves.Use(epoch, list(hot))
+        self.volumes.set_mode('b', 'write-through')
+
+    def test_its_size_and_its_blocks_are_there_at_once(self):
+        self.assertEqual({'a': 500, 'b': 500}, self.limits())
+        self.arrive(self.epoch(120.0, 300, [(700, 200)]),
+                    [engines.Run(1, 2)])
+        self.assertEqual({'a': 300, 'b': 700}, self.limits())
+        self.moves.warm.assert_called_once_with('b', [engines.Run(1, 2)])
+        [last, *_others] = self.volumes.status()['decisions']
+        self.assertIn('b: it came from another host, with its curve',
+                      last['explain'])
+
+    def test_epochs_of_other_lengths(self):
+        # 200 hits in an hour are 7 in 120 seconds, fewer than 90 of "a".
+        self.arrive(self.epoch(3600.0, 300, [(800, 200)]))
+        self.assertLessEqual(300, self.limits()['a'])
+        self.arrive(self.epoch(3600.0, 3000, [(800, 2900)]))
+        self.assertEqual({'a': 200, 'b': 800}, self.limits())
+
+    def test_sizes_that_do_not_suit_are_left(self):
+        with mock.patch.object(sizes.Sizes, 'arrive',
+                               side_effect=exceptions.NoSpace('no')):
+            self.arrive(self.epoch(120.0, 300, [(700, 200)]),
+                        [engines.Run(1, 2)])
+        self.assertEqual({'a': 500, 'b': 500}, self.limits())
+        self.moves.warm.assert_called_once()
+        self.assertIn('no', self.volumes.status()['decisions'][0][
+            'explain'][0])
+
+    def test_one_without_an_epoch_is_warmed(self):
+        self.arrive(None, [engines.Run(1, 2)])
+        self.moves.warm.assert_called_once()
+
+    def test_nothing_while_another_host_writes(self):
+        self.moves.take.reset_mock()
+        self.volumes.set_mode('b', 'pass-through')
+        self.moves.take.assert_not_called()
+
+    def test_it_is_forgotten_when_it_is_detached(self):
+        self.moves.take.reset_mock()
+        self.volumes.detach('b')
+        self.moves.take.assert_called_once_with('b')
+
+    def test_only_what_is_attached_is_expected(self):
+        self.volumes.expect('b', 'h1')
+        self.moves.expect.assert_called_once_with('b', 'h1')
+        self.assertRaises(exceptions.NotFound, self.volumes.expect, 'c', 'h1')
+
+    def test_how_it_is_used_here(self):
+        self.engine.cached['a'] = [engines.Run(5, 3)]
+        found = endpoint.VolumesManager(self.volumes).volume_use(None, 'a')
+        self.assertEqual(([300], [90], [engines.Run(5, 3)]), (
+            found.curve.sizes, found.curve.hits,
+            hot_blocks.unpack(found.blocks)))
+        self.assertRaises(exceptions.NotFound, reports.use, self.volumes,
+                          'c')
+
+    def test_a_cache_that_lists_no_blocks(self):
+        self.engine.hot = mock.Mock(
+            side_effect=engines.VolumeRefused('not a command'))
+        self.assertEqual('', reports.use(self.volumes, 'a').blocks)
+
+
 class TestEngineThatDoesLittle(VolumesTest):
     """Sizes are multiples of 10, and changes of limits empty partitions."""
 
@@ -550,7 +638,7 @@ class TestEngineThatDoesLittle(VolumesTest):
     def test_other_volumes_make_room(self):
         self.volumes.attach('a', self.wanted('a'))
         self.engine.fill('a')
-        with self.assertLogs(volumes.LOG, 'INFO') as logged:
+        with self.assertLogs(limits.LOG, 'INFO') as logged:
             self.volumes.attach('b', self.wanted('b'))
         self.assertIn('make room', logged.output[0])
         self.assertEqual({'a': 500, 'b': 500}, self.limits())
