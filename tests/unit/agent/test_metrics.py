@@ -11,11 +11,13 @@
 #    under the License.
 """What monitoring reads of an agent."""
 
+from unittest import mock
 import uuid
 
 import prometheus_client
 
 from diffcache_openstack.agent import metrics
+from diffcache_openstack.agent.ssdcache import moves
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.sites import view
@@ -73,3 +75,18 @@ class BoundedTest(base.TestCase):
         self.assertEqual(_MOST + 1, len(found))
         self.assertEqual(1 + 2, found['other', 'other'])
         self.assertEqual(_MOST + 2, found['nova', f'reason {_MOST + 1}'])
+
+
+class MoveCollectorTest(base.TestCase):
+
+    def test_volumes_that_came_and_their_bytes(self):
+        found = mock.create_autospec(moves.Moves, instance=True, warmed=3)
+        found.counts.return_value = {'received': 2, 'failed': 0}
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(metrics.MoveCollector(found))
+        self.assertEqual((2, 0, 3 * 4096), tuple(
+            registry.get_sample_value(f'diffcache_ssd_cache_{name}', labels)
+            for name, labels in (
+                ('moves_total', {'outcome': 'received'}),
+                ('moves_total', {'outcome': 'failed'}),
+                ('warmed_bytes_total', {}))))
