@@ -26,6 +26,7 @@ from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.sites import map_state
 from diffcache_openstack.sites import view as views
+from tests import executors
 from tests.unit.agent import endpoint
 from tests.unit.db import database
 
@@ -55,6 +56,7 @@ class ConductorTest(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
+        self.useFixture(executors.QuickExecutors())
         for name, value, group in (
                 ('transport_url', 'fake:/', None),
                 ('control_exchange', uuid.uuid4().hex, None),
