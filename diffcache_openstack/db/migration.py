@@ -11,6 +11,7 @@
 #    under the License.
 """Bringing a database to the schema that this code expects."""
 
+import functools
 import logging
 import pathlib
 import time
@@ -41,16 +42,20 @@ def _config() -> alembic_config.Config:
     return config
 
 
+@functools.cache
+def _scripts() -> alembic_script.ScriptDirectory:
+    """Return the migrations, which do not change while a process runs."""
+    return alembic_script.ScriptDirectory.from_config(_config())
+
+
 def head() -> str | None:
     """Return the revision that this code expects; None before the first."""
-    return alembic_script.ScriptDirectory.from_config(
-        _config()).get_current_head()
+    return _scripts().get_current_head()
 
 
 def is_known(revision: str) -> bool:
     """Return whether this code has the migration to a revision."""
-    known = alembic_script.ScriptDirectory.from_config(_config())
-    return revision in {each.revision for each in known.walk_revisions()}
+    return revision in {each.revision for each in _scripts().walk_revisions()}
 
 
 def accepts(revision: str | None) -> bool:

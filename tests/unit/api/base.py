@@ -11,7 +11,9 @@
 #    under the License.
 """The API over a database in a file and a conductor in this process."""
 
+import contextlib
 import datetime
+import functools
 import json
 import uuid
 
@@ -28,6 +30,7 @@ from diffcache_openstack.conductor import quotas
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
 from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
@@ -78,6 +81,16 @@ def fill(db):
         for number in range(3)])
 
 
+@functools.cache
+def filled() -> bytes:
+    """A file with that, which hundreds of tests would write."""
+    def write(conf):
+        with contextlib.closing(engine.Database(conf)) as db:
+            fill(db)
+
+    return database.made(write, database.migrated())
+
+
 def silence(db, *names):
     """Have hosts count as dead."""
     db.write(lambda session: session.execute(
@@ -88,13 +101,14 @@ def silence(db, *names):
 class ApiTest(test_agents.ConductorTest):
     """Talks to the API as one of several users."""
 
+    contents = staticmethod(filled)
+
     def setUp(self):
         self.nova = fakes.Nova(PROJECT, OTHER_PROJECT)
         self.useFixture(fixtures.MockPatchObject(
             servers, 'Servers', lambda conf: self.nova))
         super().setUp()
         self.conf.set_override('response_validation', 'error', 'api')
-        fill(self.database)
         self.useFixture(tokens.Tokens())
         self.services = requests.Services(
             self.conf, self.database, self.api,

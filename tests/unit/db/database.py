@@ -11,12 +11,15 @@
 #    under the License.
 """An empty database with the schema, in a file."""
 
+import collections.abc
 import contextlib
 import datetime
 import functools
 import pathlib
 import sqlite3
 import tempfile
+
+from oslo_config import cfg
 
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
@@ -80,11 +83,22 @@ def migrated() -> bytes:
 
     Migrating takes a quarter of a second, which hundreds of tests would pay.
     """
+    return made(migration.upgrade)
+
+
+def made(make: collections.abc.Callable[[cfg.ConfigOpts], None],
+         begin: bytes = b'') -> bytes:
+    """A file as a function leaves it.
+
+    :param make: called with a configuration that names the file
+    :param begin: what the file has before
+    """
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory, 'db.sqlite')
+        path.write_bytes(begin)
         conf = opts.new_config()
         conf.set_override('connection', f'sqlite:///{path}', 'database')
-        migration.upgrade(conf)
+        make(conf)
         with contextlib.closing(sqlite3.connect(path)) as connection:
             return connection.serialize()
 
@@ -92,11 +106,14 @@ def migrated() -> bytes:
 class DatabaseTest(base.TestCase):
     """Has a database of its own, and its configuration."""
 
+    # What its file has when a test begins.
+    contents = staticmethod(migrated)
+
     def setUp(self):
         super().setUp()
         self.conf = opts.new_config()
         path = pathlib.Path(self.directory, 'db.sqlite')
-        path.write_bytes(migrated())
+        path.write_bytes(self.contents())
         self.conf.set_override('connection', f'sqlite:///{path}', 'database')
         self.database = engine.Database(self.conf)
         self.addCleanup(self.database.close)
