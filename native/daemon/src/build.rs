@@ -21,7 +21,7 @@ use crate::leaves::CHUNK;
 use crate::local_patch::{to_wrong, LocalPatch, Opened};
 use crate::object::Object;
 use crate::peer::{Peers, Role};
-use crate::source::{Fetched, Source, SourceError};
+use crate::source::{Arrived, Fetched, Source, SourceError};
 
 /// Bytes of a block of a patch.
 const BLOCK: u64 = 4096;
@@ -94,7 +94,13 @@ impl Source for BuildSource {
         self.is_near
     }
 
-    fn fetch(&self, run: &Range<u64>, len: usize, limit: Duration) -> Result<Fetched, SourceError> {
+    fn fetch(
+        &self,
+        run: &Range<u64>,
+        len: usize,
+        limit: Duration,
+        _: Arrived<'_>,
+    ) -> Result<Fetched, SourceError> {
         let mut bytes = vec![0; len];
         self.read_at(run.start * CHUNK, &mut bytes, limit)?;
         let of_patch = self.patches.iter().map(LocalPatch::take_received).sum();

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::lazy_file::{lock, ChunkError, Outcome};
+use crate::lazy_file::{lock, Chunk, ChunkError, Outcome};
 
 /// Where a fetch may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,8 +36,10 @@ pub enum Purpose {
 /// One fetch of a chunk.
 pub struct Flight {
     purpose: Purpose,
+    /// Whether leaves of the chunk have arrived.
+    has_arrived: AtomicBool,
     outcome: Mutex<Option<Outcome>>,
-    ended: Condvar,
+    changed: Condvar,
 }
 
 impl Flight {
@@ -45,31 +48,55 @@ impl Flight {
     /// # Errors
     /// That of the fetch; `TooSlow` after `limit`.
     pub fn wait(&self, limit: Duration) -> Outcome {
+        self.wait_for(limit, || false)
+    }
+
+    /// Wait for the outcome, or until the leaves that are wanted of the chunk are local.
+    ///
+    /// # Errors
+    /// As `wait`.
+    pub fn wait_for(&self, limit: Duration, are_local: impl Fn() -> bool) -> Outcome {
         let waited = self
-            .ended
-            .wait_timeout_while(lock(&self.outcome), limit, |outcome| outcome.is_none());
+            .changed
+            .wait_timeout_while(lock(&self.outcome), limit, |outcome| {
+                outcome.is_none() && !are_local()
+            });
         let (outcome, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        outcome.clone().unwrap_or(Err(ChunkError::TooSlow))
+        match &*outcome {
+            Some(Ok(chunk)) => Ok(chunk.clone()),
+            _ if are_local() => Ok(Chunk::Local),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(ChunkError::TooSlow),
+        }
+    }
+
+    fn note_arrival(&self) {
+        self.has_arrived.store(true, Ordering::Relaxed);
+        // Whoever has looked and not found is waiting once the lock is free.
+        drop(lock(&self.outcome));
+        self.changed.notify_all();
     }
 }
+
+type OnTheirWay = Mutex<HashMap<(u64, Reach), Arc<Flight>>>;
 
 /// The fetches of an image.
 #[derive(Default)]
 pub struct Flights {
-    flights: Mutex<HashMap<(u64, Reach), Arc<Flight>>>,
+    flights: Arc<OnTheirWay>,
 }
 
 /// The chunks of a run: those that are the caller's to fetch, and the fetches of the others.
-pub struct Begun<'a> {
+pub struct Begun {
     /// To be fetched.
-    pub own: Landing<'a>,
+    pub own: Landing,
     /// Fetched by others.
     pub joined: Vec<(u64, Arc<Flight>)>,
 }
 
 impl Flights {
     /// Begin the fetch of chunks, except for those that others fetch.
-    pub fn begin(&self, run: Range<u64>, reach: Reach, purpose: Purpose) -> Begun<'_> {
+    pub fn begin(&self, run: Range<u64>, reach: Reach, purpose: Purpose) -> Begun {
         let mut flights = lock(&self.flights);
         let (mut own, mut joined) = (BTreeMap::new(), Vec::new());
         for chunk in run {
@@ -81,15 +108,16 @@ impl Flights {
             }
             let flight = Arc::new(Flight {
                 purpose,
+                has_arrived: AtomicBool::new(false),
                 outcome: Mutex::default(),
-                ended: Condvar::new(),
+                changed: Condvar::new(),
             });
             flights.insert((chunk, reach), flight.clone());
             own.insert(chunk, (flight, Err(ChunkError::Abandoned)));
         }
         Begun {
             own: Landing {
-                flights: self,
+                flights: self.flights.clone(),
                 reach,
                 chunks: own,
             },
@@ -103,26 +131,46 @@ impl Flights {
         flights.contains_key(&(chunk, Reach::Direct)) || flights.contains_key(&(chunk, Reach::Site))
     }
 
-    /// Return whether a chunk was on its way before a read here asked for it.
+    /// Return whether a chunk was on its way before a read here asked for it, or has begun to arrive.
     pub fn is_ahead(&self, chunk: u64) -> bool {
         let flights = lock(&self.flights);
         let found = [Reach::Direct, Reach::Site].map(|reach| flights.get(&(chunk, reach)));
         let mut found = found.into_iter().flatten();
-        found.any(|flight| flight.purpose != Purpose::Demand)
+        found.any(|flight| {
+            flight.purpose != Purpose::Demand || flight.has_arrived.load(Ordering::Relaxed)
+        })
     }
 }
 
-/// Fetches of this thread; their outcomes go to all that wait, whatever ends them.
-pub struct Landing<'a> {
-    flights: &'a Flights,
+/// Fetches of one thread; their outcomes go to all that wait, whatever ends them.
+pub struct Landing {
+    flights: Arc<OnTheirWay>,
     reach: Reach,
     chunks: BTreeMap<u64, (Arc<Flight>, Outcome)>,
 }
 
-impl Landing<'_> {
+impl Landing {
     /// Return the chunks, in order.
     pub fn chunks(&self) -> Vec<u64> {
         self.chunks.keys().copied().collect()
+    }
+
+    /// Return whether all chunks are fetched by others.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Return the fetches, to wait for them elsewhere.
+    pub fn flights(&self) -> Vec<(u64, Arc<Flight>)> {
+        let flight = |(chunk, (flight, _)): (&u64, &(Arc<Flight>, _))| (*chunk, flight.clone());
+        self.chunks.iter().map(flight).collect()
+    }
+
+    /// Note that leaves of some of the chunks have become local.
+    pub fn note_arrival(&self, chunks: Range<u64>) {
+        for (flight, _) in self.chunks.range(chunks).map(|(_, flown)| flown) {
+            flight.note_arrival();
+        }
     }
 
     /// Note what became of a chunk.
@@ -139,16 +187,16 @@ impl Landing<'_> {
     }
 }
 
-impl Drop for Landing<'_> {
+impl Drop for Landing {
     fn drop(&mut self) {
-        let mut flights = lock(&self.flights.flights);
+        let mut flights = lock(&self.flights);
         for chunk in self.chunks.keys() {
             flights.remove(&(*chunk, self.reach));
         }
         drop(flights);
         for (flight, outcome) in self.chunks.values() {
             *lock(&flight.outcome) = Some(outcome.clone());
-            flight.ended.notify_all();
+            flight.changed.notify_all();
         }
     }
 }
@@ -156,9 +204,8 @@ impl Drop for Landing<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lazy_file::Chunk;
 
-    fn is_joined(begun: &Begun<'_>) -> Vec<u64> {
+    fn is_joined(begun: &Begun) -> Vec<u64> {
         begun.joined.iter().map(|(chunk, _)| *chunk).collect()
     }
 

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use diffcache_dataplane::serving::partial::{RangeRequest, Want};
 use diffcache_prefetch::Profile;
 
-use crate::flights::{Flight, Flights, Purpose, Reach};
+use crate::aside::{Aside, Fetch};
+use crate::flights::{Flight, Flights, Landing, Purpose, Reach};
 use crate::homes::PROBE_PAUSE;
 use crate::hydration::Plan;
 use crate::leaves::{Leaves, CHUNK, GROUP_CHUNKS};
@@ -19,7 +20,7 @@ use crate::prefetch::{Miss, Prefetcher};
 use crate::record::now_ns;
 use crate::shared::{Counter, Shared};
 use crate::source::{Fetched, SourceError, REQUEST_TIME};
-use crate::sources::Sources;
+use crate::sources::{Sources, Wanted};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -101,6 +102,7 @@ pub struct LazyFile {
     wait: Duration,
     prefetcher: Option<Prefetcher>,
     flights: Flights,
+    aside: Aside,
     /// Reads that wait for a chunk.
     demand: Mutex<usize>,
     no_demand: Condvar,
@@ -131,6 +133,7 @@ impl LazyFile {
             wait,
             prefetcher,
             flights: Flights::default(),
+            aside: Aside::default(),
             demand: Mutex::default(),
             no_demand: Condvar::new(),
         };
@@ -161,9 +164,10 @@ impl LazyFile {
     pub fn prepare(&self, handle: u64, offset: u64, len: usize) -> Result<KeptOut, ChunkError> {
         let end = offset.saturating_add(len as u64).min(self.size());
         let chunks = offset / CHUNK..end.div_ceil(CHUNK);
+        let wanted = offset..end;
         let mut absent = Vec::new();
         for chunk in chunks.clone() {
-            if !self.is_local(chunk)? {
+            if !self.has_wanted(chunk, &wanted)? {
                 absent.push(chunk);
             }
         }
@@ -175,7 +179,7 @@ impl LazyFile {
         let kept_out = if absent.is_empty() {
             Ok(HashMap::new())
         } else {
-            self.obtain_for_read(&absent, is_miss)
+            self.obtain_for_read(&absent, &wanted, is_miss)
         };
         drop(stopped);
         self.note_complete();
@@ -211,10 +215,15 @@ impl LazyFile {
     }
 
     /// Fetch the chunks that a read lacks, all at once, and count its wait.
-    fn obtain_for_read(&self, absent: &[u64], is_miss: bool) -> Result<KeptOut, ChunkError> {
+    fn obtain_for_read(
+        &self,
+        absent: &[u64],
+        wanted: &Range<u64>,
+        is_miss: bool,
+    ) -> Result<KeptOut, ChunkError> {
         let start = Instant::now();
         let demand = self.enter_demand();
-        let outcomes = self.obtain_all(&split_runs(absent), start);
+        let outcomes = self.obtain_all(&split_runs(absent), wanted, start);
         drop(demand);
         self.shared.add(Counter::Misses, u64::from(is_miss));
         self.shared
@@ -222,7 +231,12 @@ impl LazyFile {
         collect_kept_out(outcomes)
     }
 
-    fn obtain_all(&self, runs: &[Range<u64>], start: Instant) -> Vec<(u64, Outcome)> {
+    fn obtain_all(
+        &self,
+        runs: &[Range<u64>],
+        wanted: &Range<u64>,
+        start: Instant,
+    ) -> Vec<(u64, Outcome)> {
         let Some((first, others)) = runs.split_first() else {
             return Vec::new();
         };
@@ -230,11 +244,11 @@ impl LazyFile {
             let fetch = |run: &Range<u64>| {
                 let thread = std::thread::Builder::new();
                 let fetched = run.clone();
-                let begin = move || self.obtain_within(&fetched, start);
+                let begin = move || self.obtain_within(&fetched, wanted, start);
                 (run.clone(), thread.spawn_scoped(scope, begin))
             };
             let threads: Vec<_> = others.iter().map(fetch).collect();
-            let mut outcomes = self.obtain_within(first, start);
+            let mut outcomes = self.obtain_within(first, wanted, start);
             for (run, thread) in threads {
                 outcomes.extend(match thread {
                     Ok(thread) => thread.join().unwrap_or_else(|_| {
@@ -242,7 +256,7 @@ impl LazyFile {
                             .collect()
                     }),
                     // No thread could be had.
-                    Err(_) => self.obtain_within(&run, start),
+                    Err(_) => self.obtain_within(&run, wanted, start),
                 });
             }
             outcomes
@@ -269,6 +283,14 @@ impl LazyFile {
         Ok(())
     }
 
+    /// Return whether the leaves of a chunk that a range of bytes wants are local.
+    fn has_wanted(&self, chunk: u64, wanted: &Range<u64>) -> Result<bool, ChunkError> {
+        let start = (chunk * CHUNK).max(wanted.start);
+        let end = ((chunk + 1) * CHUNK).min(wanted.end);
+        let local = self.leaves.check_range(&(start..end));
+        local.map_err(|error| ChunkError::Disk(error.to_string()))
+    }
+
     fn is_local(&self, chunk: u64) -> Result<bool, ChunkError> {
         let local = self.leaves.check(chunk);
         local.map_err(|error| ChunkError::Disk(error.to_string()))
@@ -285,14 +307,19 @@ impl LazyFile {
     }
 
     /// Fetch chunks for a read that began at `start`, again and again until its time is over.
-    fn obtain_within(&self, run: &Range<u64>, start: Instant) -> Vec<(u64, Outcome)> {
+    fn obtain_within(
+        &self,
+        run: &Range<u64>,
+        wanted: &Range<u64>,
+        start: Instant,
+    ) -> Vec<(u64, Outcome)> {
         let mut pause = FIRST_PAUSE;
         loop {
             let limit = match self.wait {
                 Duration::ZERO => ONE_ATTEMPT,
                 wait => wait.saturating_sub(start.elapsed()).max(FIRST_PAUSE),
             };
-            let outcomes = self.obtain(run, self.sources.reach(run.start), Purpose::Demand, limit);
+            let outcomes = self.obtain_wanted(run, wanted, limit);
             let left = self.wait.saturating_sub(start.elapsed());
             let Some(delay) = find_delay(&outcomes).filter(|_| !left.is_zero()) else {
                 return outcomes;
@@ -312,7 +339,43 @@ impl LazyFile {
     ) -> Vec<(u64, Outcome)> {
         let limit = limit.min(REQUEST_TIME);
         let begun = self.flights.begin(run.clone(), reach, purpose);
-        let mut own = begun.own;
+        let mut outcomes = self.fetch_own(begun.own, reach, purpose, limit);
+        let wait = |(chunk, flight): (u64, Arc<Flight>)| (chunk, flight.wait(limit));
+        outcomes.extend(begun.joined.into_iter().map(wait));
+        outcomes
+    }
+
+    /// Fetch adjacent chunks as `obtain` does, but wait no longer than until the leaves that a read wants are there.
+    fn obtain_wanted(
+        &self,
+        run: &Range<u64>,
+        wanted: &Range<u64>,
+        limit: Duration,
+    ) -> Vec<(u64, Outcome)> {
+        let limit = limit.min(REQUEST_TIME);
+        let reach = self.sources.reach(run.start);
+        let begun = self.flights.begin(run.clone(), reach, Purpose::Demand);
+        let mut flights = begun.own.flights();
+        flights.extend(begun.joined);
+        if !begun.own.is_empty() {
+            let fetch = (begun.own, reach, limit);
+            self.aside.fetch(fetch, |fetch| self.fetch_for_read(fetch));
+        }
+        let wait = |(chunk, flight): (u64, Arc<Flight>)| {
+            let are_local = || self.has_wanted(chunk, wanted).unwrap_or(false);
+            (chunk, flight.wait_for(limit, are_local))
+        };
+        flights.into_iter().map(wait).collect()
+    }
+
+    /// Fetch the chunks of a landing, and return what became of them.
+    fn fetch_own(
+        &self,
+        mut own: Landing,
+        reach: Reach,
+        purpose: Purpose,
+        limit: Duration,
+    ) -> Vec<(u64, Outcome)> {
         // Another fetch may have ended between the caller's look and the beginning of these.
         let mut absent = Vec::new();
         for chunk in own.chunks() {
@@ -323,25 +386,45 @@ impl LazyFile {
             }
         }
         for run in split_runs(&absent) {
-            for (chunk, outcome) in self.fetch(&run, reach, purpose, limit) {
+            let on_arrival = || own.note_arrival(run.clone());
+            let wanted = Wanted {
+                leaves: &self.leaves,
+                run: &run,
+                on_arrival: &on_arrival,
+            };
+            for (chunk, outcome) in self.fetch(wanted, reach, purpose, limit) {
                 own.set(chunk, outcome);
             }
         }
-        let mut outcomes = own.land();
-        let wait = |(chunk, flight): (u64, Arc<Flight>)| (chunk, flight.wait(limit));
-        outcomes.extend(begun.joined.into_iter().map(wait));
-        outcomes
+        own.land()
+    }
+
+    /// Fetch chunks that reads wait for, without end.
+    pub fn fetch_aside(&self) {
+        loop {
+            self.fetch_for_read(self.aside.next());
+        }
+    }
+
+    fn fetch_for_read(&self, (own, reach, limit): Fetch) {
+        self.fetch_own(own, reach, Purpose::Demand, limit);
+    }
+
+    /// Return whether a thread waits for what reads begin to fetch.
+    #[cfg(test)]
+    pub fn has_fetcher(&self) -> bool {
+        self.aside.is_ready()
     }
 
     fn fetch(
         &self,
-        run: &Range<u64>,
+        wanted: Wanted<'_>,
         reach: Reach,
         purpose: Purpose,
         limit: Duration,
     ) -> Vec<(u64, Outcome)> {
-        let begun = now_ns();
-        let fetched = match self.sources.fetch(&self.leaves, run, reach, limit) {
+        let (begun, run) = (now_ns(), wanted.run);
+        let fetched = match self.sources.fetch(wanted, reach, limit) {
             Ok(fetched) => fetched,
             Err(error) => {
                 return run
@@ -364,22 +447,24 @@ impl LazyFile {
             self.shared.add(Counter::HydratingNs, now_ns() - begun);
         }
         let chunks = run.clone().zip(fetched.bytes.chunks(CHUNK as usize));
-        let kept = chunks.map(|(chunk, bytes)| (chunk, Ok(self.keep(chunk, bytes))));
+        let kept = chunks.map(|(chunk, bytes)| (chunk, self.keep(chunk, bytes)));
         let kept = kept.collect();
         self.note_complete();
         kept
     }
 
-    fn keep(&self, chunk: u64, bytes: &[u8]) -> Chunk {
-        match self.leaves.keep(chunk, bytes) {
-            Ok(()) => Chunk::Local,
-            Err(error) => {
-                self.shared.note_lost(chunk);
-                self.shared.add(Counter::NotKept, 1);
-                eprintln!("Serving chunk {chunk} without keeping it: {error}");
-                Chunk::Bytes(Arc::new(bytes.to_vec()))
-            }
+    fn keep(&self, chunk: u64, bytes: &[u8]) -> Outcome {
+        let Err(error) = self.leaves.keep(chunk, bytes) else {
+            return Ok(Chunk::Local);
+        };
+        // Of leaves that were kept when they arrived, the source may have sent others since.
+        if let Some(leaf) = self.leaves.find_wrong(chunk, bytes, 0) {
+            return Err(ChunkError::Wrong(leaf));
         }
+        self.shared.note_lost(chunk);
+        self.shared.add(Counter::NotKept, 1);
+        eprintln!("Serving chunk {chunk} without keeping it: {error}");
+        Ok(Chunk::Bytes(Arc::new(bytes.to_vec())))
     }
 
     /// Give a range to a peer: what is there, or what can be fetched without other hosts that would fetch it.

@@ -206,8 +206,21 @@ impl Leaves {
     /// # Errors
     /// Of the local disk.
     pub fn check(&self, chunk: u64) -> io::Result<bool> {
+        self.check_leaves(self.data_leaves(chunk))
+    }
+
+    /// Return whether a range of bytes is local, as `check` does.
+    ///
+    /// # Errors
+    /// Of the local disk.
+    pub fn check_range(&self, range: &Range<u64>) -> io::Result<bool> {
+        let leaves = range.start / LEAF_SIZE..range.end.div_ceil(LEAF_SIZE);
+        self.check_leaves(leaves.filter(|leaf| !self.manifest.is_zero_leaf(*leaf)))
+    }
+
+    fn check_leaves(&self, leaves: impl Iterator<Item = u64>) -> io::Result<bool> {
         let mut buffer = Vec::new();
-        for leaf in self.data_leaves(chunk) {
+        for leaf in leaves {
             match self.state(leaf) {
                 VERIFIED => {}
                 CLAIMED => {
@@ -238,28 +251,47 @@ impl Leaves {
         Ok(())
     }
 
-    /// Return the first leaf with wrong bytes, of bytes that begin with a chunk.
-    pub fn find_wrong(&self, chunk: u64, bytes: &[u8]) -> Option<u64> {
+    /// Return the first leaf with wrong bytes, of bytes that begin with a chunk; the first `kept` leaves are known to be right.
+    pub fn find_wrong(&self, chunk: u64, bytes: &[u8], kept: usize) -> Option<u64> {
         let first = chunk * CHUNK_LEAVES;
-        let mut leaves = bytes.chunks(LEAF_SIZE as usize).zip(first..);
-        leaves.find_map(|(data, leaf)| (!self.manifest.verify_leaf(leaf, data)).then_some(leaf))
+        let leaves = bytes.chunks(LEAF_SIZE as usize).zip(first..);
+        leaves
+            .skip(kept)
+            .find_map(|(data, leaf)| (!self.manifest.verify_leaf(leaf, data)).then_some(leaf))
     }
 
     /// Keep a verified chunk.
     ///
     /// # Errors
-    /// Of the local disk; the chunk is then not marked.
+    /// Of the local disk; leaves from the first that failed are then not marked.
     pub fn keep(&self, chunk: u64, bytes: &[u8]) -> io::Result<()> {
-        for leaf in self.data_leaves(chunk) {
-            let start = ((leaf - chunk * CHUNK_LEAVES) * LEAF_SIZE) as usize;
-            let end = start + leaf_len(self.manifest.size(), leaf);
-            self.data
-                .write_all_at(&bytes[start..end], leaf * LEAF_SIZE)?;
+        let leaves = bytes.chunks(LEAF_SIZE as usize).zip(chunk * CHUNK_LEAVES..);
+        for (data, leaf) in leaves {
+            self.keep_leaf(leaf, data)?;
         }
-        for leaf in self.data_leaves(chunk) {
-            self.marks.write_all_at(&[1], HEADER_LEN as u64 + leaf)?;
-            self.set_verified(leaf);
+        Ok(())
+    }
+
+    /// Keep the leaves that have arrived of bytes that begin with a chunk, as far as they are whole and right. Return how many are kept, `kept` of
+    /// which were before.
+    pub fn keep_arrived(&self, chunk: u64, bytes: &[u8], kept: usize) -> usize {
+        let arrived = bytes.chunks(LEAF_SIZE as usize).zip(chunk * CHUNK_LEAVES..);
+        let is_kept = |(data, leaf): &(&[u8], u64)| {
+            data.len() == leaf_len(self.manifest.size(), *leaf)
+                && self.manifest.verify_leaf(*leaf, data)
+                && self.keep_leaf(*leaf, data).is_ok()
+        };
+        kept + arrived.skip(kept).take_while(is_kept).count()
+    }
+
+    /// Keep a verified leaf; zeros stay a hole.
+    fn keep_leaf(&self, leaf: u64, data: &[u8]) -> io::Result<()> {
+        if self.manifest.is_zero_leaf(leaf) || self.state(leaf) == VERIFIED {
+            return Ok(());
         }
+        self.data.write_all_at(data, leaf * LEAF_SIZE)?;
+        self.marks.write_all_at(&[1], HEADER_LEN as u64 + leaf)?;
+        self.set_verified(leaf);
         Ok(())
     }
 

@@ -5,11 +5,13 @@
 //! shared memory: reads of an immutable file may be answered twice, so no request is lost.
 //!
 //! * [`lazy_file`] serves ranges: from the [`leaves`] that are on the local disk, or else by one fetch ([`flights`]) per chunk from the [`sources`]: its [`homes`] at the site, files, HTTP servers and [`peer`]s.
+//! * A read waits for its leaves only; the rest of its chunks is fetched [`aside`].
 //! * [`peer_requests`] are what the data plane of this host asks for peers.
 //! * [`prefetch`] fetches what is going to be read; [`learned`] counts what was, and [`record`] notes it.
 //! * [`supervisor`] is the service beside an agent: one keeper for each image, over [`http`] on a unix socket.
 //! * [`filesystem`] is the directory with that one file, for the dispatcher of `fuse-backend-rs`.
 
+pub mod aside;
 pub mod build;
 pub mod config;
 pub mod error;

@@ -8,7 +8,7 @@ use diffcache_dataplane::fetching::client::{Ask, Client, Connection, Fault, Peer
 use diffcache_dataplane::gate::{Cancel, Gate};
 
 use crate::peer::SITE_SILENCE;
-use crate::source::SourceError;
+use crate::source::{Arrived, SourceError};
 
 /// How long a host keeps an object for this one between requests.
 const HOLD_SECONDS: u64 = 15;
@@ -40,13 +40,26 @@ impl Object {
     /// # Errors
     /// As `SourceError`.
     pub fn read(&self, range: (u64, u64), end: Instant) -> Result<(Vec<u8>, u64), SourceError> {
+        self.receive(range, end, &mut |_| {})
+    }
+
+    /// Read a range as `read` does, and tell what has `arrived`; it begins anew over another connection if one breaks.
+    ///
+    /// # Errors
+    /// As `SourceError`.
+    pub fn receive(
+        &self,
+        range: (u64, u64),
+        end: Instant,
+        arrived: Arrived<'_>,
+    ) -> Result<(Vec<u8>, u64), SourceError> {
         let stop = self.stop(end);
         let fail = |fault| to_source_error(self.remote.error(fault));
         let mut connection = self.client.connection(self.peer(), &stop).map_err(fail)?;
-        let mut outcome = self.read_over(&mut connection, range, &stop);
+        let mut outcome = self.read_over(&mut connection, range, &stop, arrived);
         if let Err(Fault::Broken(_)) = outcome {
             connection = self.client.renewed(self.peer(), &stop).map_err(fail)?;
-            outcome = self.read_over(&mut connection, range, &stop);
+            outcome = self.read_over(&mut connection, range, &stop, arrived);
         }
         let found = outcome.map_err(fail)?;
         self.client.keep(self.peer(), connection);
@@ -62,6 +75,7 @@ impl Object {
         connection: &mut Connection,
         range: (u64, u64),
         stop: &Stop,
+        arrived: Arrived<'_>,
     ) -> Result<(Vec<u8>, u64), Fault> {
         let (client, remote) = (&self.client, &self.remote);
         let path = remote.key.object_path();
@@ -80,6 +94,7 @@ impl Object {
         let mut filled = 0;
         while filled < bytes.len() {
             filled += connection.read(&mut bytes[filled..], stop)?;
+            arrived(&bytes[..filled]);
         }
         Ok((bytes, head.range.map_or(head.length, |(_, _, size)| size)))
     }

@@ -27,7 +27,7 @@ use crate::error::DaemonError;
 use crate::lazy_file::lock;
 use crate::leaves::{CHUNK, GROUP_CHUNKS};
 use crate::object::Object;
-use crate::source::{Fetched, Source, SourceError};
+use crate::source::{Arrived, Fetched, Source, SourceError};
 
 /// How long a repository may send nothing.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -191,7 +191,13 @@ impl Source for PeerSource {
         self.template.is_alive()
     }
 
-    fn fetch(&self, run: &Range<u64>, len: usize, limit: Duration) -> Result<Fetched, SourceError> {
+    fn fetch(
+        &self,
+        run: &Range<u64>,
+        len: usize,
+        limit: Duration,
+        arrived: Arrived<'_>,
+    ) -> Result<Fetched, SourceError> {
         let end = Instant::now() + limit;
         if let Some(form) = &self.form {
             if let Some(fetched) = form.fetch(run, end)? {
@@ -199,17 +205,14 @@ impl Source for PeerSource {
             }
         }
         let start = run.start * CHUNK;
-        let bytes = self.read_patiently((start, start + len as u64), end)?;
-        Ok(Fetched {
-            bytes,
-            moved: len as u64,
-            ..Fetched::default()
-        })
+        let bytes = self.read_patiently((start, start + len as u64), end, arrived)?;
+        Ok(Fetched::plain(bytes))
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8], limit: Duration) -> Result<(), SourceError> {
         let range = (offset, offset + buffer.len() as u64);
-        buffer.copy_from_slice(&self.read_patiently(range, Instant::now() + limit)?);
+        let end = Instant::now() + limit;
+        buffer.copy_from_slice(&self.read_patiently(range, end, &mut |_| {})?);
         Ok(())
     }
 }
@@ -218,9 +221,14 @@ impl PeerSource {
     /// Read a range of the template before `end`.
     ///
     /// A home that is silent while it fetches the range is asked again as long as it can be connected to: it joins the fetch that is on its way.
-    fn read_patiently(&self, range: (u64, u64), end: Instant) -> Result<Vec<u8>, SourceError> {
+    fn read_patiently(
+        &self,
+        range: (u64, u64),
+        end: Instant,
+        arrived: Arrived<'_>,
+    ) -> Result<Vec<u8>, SourceError> {
         loop {
-            match self.template.read(range, end) {
+            match self.template.receive(range, end, arrived) {
                 Err(SourceError::Silent(_)) if self.role == Role::Home && Instant::now() < end => {}
                 found => return found.map(|(bytes, _)| bytes),
             }

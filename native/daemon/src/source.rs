@@ -91,6 +91,20 @@ pub struct Fetched {
     pub of_patch: u64,
 }
 
+impl Fetched {
+    /// Take bytes that crossed as they are, with nothing besides.
+    pub fn plain(bytes: Vec<u8>) -> Fetched {
+        Fetched {
+            moved: bytes.len() as u64,
+            bytes,
+            ..Fetched::default()
+        }
+    }
+}
+
+/// Called with all that has arrived of what is fetched, from its beginning, each time that more has.
+pub type Arrived<'a> = &'a mut dyn FnMut(&[u8]);
+
 /// What serves ranges of an image. Its bytes are not trusted.
 pub trait Source: Send + Sync {
     /// Path or URL.
@@ -109,18 +123,22 @@ pub trait Source: Send + Sync {
     /// Note that something it sent was wrong: what is kept of that is not used again.
     fn distrust(&self) {}
 
-    /// Fetch adjacent chunks of `len` bytes, and what is no dearer with them, within `limit`.
+    /// Fetch adjacent chunks of `len` bytes, and what is no dearer with them, within `limit`. One whose bytes come one after the other over a network
+    /// tells what has `arrived`.
     ///
     /// # Errors
     /// As `SourceError`.
-    fn fetch(&self, run: &Range<u64>, len: usize, limit: Duration) -> Result<Fetched, SourceError> {
+    fn fetch(
+        &self,
+        run: &Range<u64>,
+        len: usize,
+        limit: Duration,
+        arrived: Arrived<'_>,
+    ) -> Result<Fetched, SourceError> {
+        let _ = arrived;
         let mut bytes = vec![0; len];
         self.read_at(run.start * CHUNK, &mut bytes, limit)?;
-        Ok(Fetched {
-            bytes,
-            moved: len as u64,
-            ..Fetched::default()
-        })
+        Ok(Fetched::plain(bytes))
     }
 
     /// Fill `buffer` with the bytes from `offset` on, within `limit`.
@@ -182,7 +200,31 @@ impl Source for HttpSource {
         &self.url
     }
 
+    fn fetch(
+        &self,
+        run: &Range<u64>,
+        len: usize,
+        limit: Duration,
+        arrived: Arrived<'_>,
+    ) -> Result<Fetched, SourceError> {
+        let mut bytes = vec![0; len];
+        self.receive(run.start * CHUNK, &mut bytes, limit, arrived)?;
+        Ok(Fetched::plain(bytes))
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8], limit: Duration) -> Result<(), SourceError> {
+        self.receive(offset, buffer, limit, &mut |_| {})
+    }
+}
+
+impl HttpSource {
+    fn receive(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        limit: Duration,
+        arrived: Arrived<'_>,
+    ) -> Result<(), SourceError> {
         let range = format!("{offset}-{}", offset + (buffer.len() as u64).max(1) - 1);
         let request = self.agent.get(&self.url);
         let request = request.header("Range", format!("bytes={range}"));
@@ -211,11 +253,14 @@ impl Source for HttpSource {
             });
         }
         let mut body = response.body_mut().as_reader();
-        body.read_exact(buffer)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => SourceError::Short(range.clone()),
-                _ => error.into(),
-            })?;
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match body.read(&mut buffer[filled..])? {
+                0 => return Err(SourceError::Short(range)),
+                count => filled += count,
+            }
+            arrived(&buffer[..filled]);
+        }
         // The connection is used again only if its end was read.
         let _ = body.read(&mut [0])?;
         Ok(())

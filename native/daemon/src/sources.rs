@@ -23,6 +23,17 @@ const HOME_TIME: Duration = Duration::from_secs(28);
 /// How long another host may take to say whether it has a chunk.
 const LOOK_TIME: Duration = Duration::from_secs(3);
 
+/// Adjacent chunks of one group that are to be fetched.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Where they are kept; leaves are kept as they arrive.
+    pub leaves: &'a Leaves,
+    /// Their numbers.
+    pub run: &'a Range<u64>,
+    /// Called when more leaves were kept.
+    pub on_arrival: &'a dyn Fn(),
+}
+
 /// All sources of an image.
 pub struct Sources {
     homes: Homes,
@@ -64,29 +75,28 @@ impl Sources {
         }
     }
 
-    /// Fetch adjacent chunks of one group, verified, from the first source that serves them within `limit`.
+    /// Fetch chunks, verified, from the first source that serves them within `limit`.
     ///
     /// # Errors
     /// Of the source that was asked last.
     pub fn fetch(
         &self,
-        leaves: &Leaves,
-        run: &Range<u64>,
+        wanted: Wanted<'_>,
         reach: Reach,
         limit: Duration,
     ) -> Result<Fetched, ChunkError> {
         let end = Instant::now() + limit;
         if reach == Reach::Site {
-            if let Some(fetched) = self.fetch_from_homes(leaves, run, end) {
+            if let Some(fetched) = self.fetch_from_homes(wanted, end) {
                 return Ok(fetched);
             }
         }
-        self.fetch_directly(leaves, run, end)
+        self.fetch_directly(wanted, end)
     }
 
     /// Ask the homes in the order of their rank, up to this host.
-    fn fetch_from_homes(&self, leaves: &Leaves, run: &Range<u64>, end: Instant) -> Option<Fetched> {
-        for (place, home) in self.homes.of(run.start) {
+    fn fetch_from_homes(&self, wanted: Wanted<'_>, end: Instant) -> Option<Fetched> {
+        for (place, home) in self.homes.of(wanted.run.start) {
             // This host is the next in rank.
             let home = home?;
             if !home.asked.is_awake(Instant::now()) {
@@ -97,8 +107,7 @@ impl Sources {
             let asked = self.ask(
                 place + MAX_SOURCES,
                 home.asked.source(),
-                leaves,
-                run,
+                wanted,
                 left.min(HOME_TIME),
             );
             match asked {
@@ -114,12 +123,7 @@ impl Sources {
     }
 
     /// Ask hosts that have the image or the chunks, then where it is dearer.
-    fn fetch_directly(
-        &self,
-        leaves: &Leaves,
-        run: &Range<u64>,
-        end: Instant,
-    ) -> Result<Fetched, ChunkError> {
+    fn fetch_directly(&self, wanted: Wanted<'_>, end: Instant) -> Result<Fetched, ChunkError> {
         let order = self.order(Instant::now());
         let mut last = ChunkError::TooSlow;
         let mut is_looked_for = true;
@@ -127,7 +131,7 @@ impl Sources {
             let known = &self.known[*index];
             if is_looked_for && !known.source().is_near() {
                 is_looked_for = false;
-                if let Some(fetched) = self.look_for(leaves, run) {
+                if let Some(fetched) = self.look_for(wanted) {
                     return Ok(fetched);
                 }
             }
@@ -137,7 +141,7 @@ impl Sources {
             }
             let is_last = place + 1 == order.len();
             let limit = if is_last { left } else { left.min(SHARE_TIME) };
-            match self.ask(*index, known.source(), leaves, run, limit) {
+            match self.ask(*index, known.source(), wanted, limit) {
                 Ok(fetched) => {
                     known.succeeded();
                     return Ok(fetched);
@@ -152,9 +156,9 @@ impl Sources {
     }
 
     /// Ask hosts for chunks that they may have fetched while this one was not their home.
-    fn look_for(&self, leaves: &Leaves, run: &Range<u64>) -> Option<Fetched> {
-        for (place, home) in self.homes.neighbours(run.start, Instant::now()) {
-            match self.look(place, home, leaves, run) {
+    fn look_for(&self, wanted: Wanted<'_>) -> Option<Fetched> {
+        for (place, home) in self.homes.neighbours(wanted.run.start, Instant::now()) {
+            match self.look(place, home, wanted) {
                 Ok(fetched) => return Some(fetched),
                 // It may not serve the image at all, and another one may.
                 Err(error) if error.is_absent() && !home.has_served() => {}
@@ -165,15 +169,9 @@ impl Sources {
     }
 
     /// Ask a host for chunks that it may have.
-    fn look(
-        &self,
-        place: usize,
-        home: &Home,
-        leaves: &Leaves,
-        run: &Range<u64>,
-    ) -> Result<Fetched, ChunkError> {
+    fn look(&self, place: usize, home: &Home, wanted: Wanted<'_>) -> Result<Fetched, ChunkError> {
         let index = place + MAX_SOURCES;
-        let found = self.ask(index, &*home.looked_at, leaves, run, LOOK_TIME);
+        let found = self.ask(index, &*home.looked_at, wanted, LOOK_TIME);
         home.note_looked_at(found.as_ref().map(drop));
         found
     }
@@ -203,16 +201,22 @@ impl Sources {
         &self,
         index: usize,
         source: &dyn Source,
-        leaves: &Leaves,
-        run: &Range<u64>,
+        wanted: Wanted<'_>,
         limit: Duration,
     ) -> Result<Fetched, ChunkError> {
         self.count(index, SourceCounter::Requests, 1);
-        let len = leaves.run_len(run);
-        let asked = source.fetch(run, len, limit);
-        let outcome = asked
-            .map_err(ChunkError::from)
-            .and_then(|fetched| self.verify(index, source, leaves, run, fetched));
+        let Wanted { leaves, run, .. } = wanted;
+        let mut kept = 0;
+        let mut arrived = |bytes: &[u8]| {
+            let now = leaves.keep_arrived(run.start, bytes, kept);
+            if now > kept {
+                kept = now;
+                (wanted.on_arrival)();
+            }
+        };
+        let asked = source.fetch(run, leaves.run_len(run), limit, &mut arrived);
+        let outcome = asked.map_err(ChunkError::from);
+        let outcome = outcome.and_then(|fetched| self.verify(index, source, wanted, fetched, kept));
         if let Err(error) = &outcome {
             self.count(index, SourceCounter::Failures, 1);
             self.distrust(source, error);
@@ -233,22 +237,23 @@ impl Sources {
         }
     }
 
-    /// Check chunks, and drop what came with them if that is wrong.
+    /// Check chunks, but for the leaves that were `kept` already, and drop what came with them if that is wrong.
     fn verify(
         &self,
         index: usize,
         source: &dyn Source,
-        leaves: &Leaves,
-        run: &Range<u64>,
+        wanted: Wanted<'_>,
         mut fetched: Fetched,
+        kept: usize,
     ) -> Result<Fetched, ChunkError> {
+        let Wanted { leaves, run, .. } = wanted;
         self.count(index, SourceCounter::Bytes, fetched.moved);
         self.count(index, SourceCounter::PatchBytes, fetched.of_patch);
         if fetched.bytes.len() != leaves.run_len(run) {
             let reason = format!("{} bytes of chunks {run:?}", fetched.bytes.len());
             return Err(SourceError::Short(reason).into());
         }
-        let is_sound = |chunk: u64, bytes: &[u8]| match leaves.find_wrong(chunk, bytes) {
+        let is_sound = |chunk, bytes: &[u8], kept| match leaves.find_wrong(chunk, bytes, kept) {
             None => Ok(()),
             Some(leaf) => {
                 self.shared.add(Counter::Corrupt, 1);
@@ -256,9 +261,9 @@ impl Sources {
                 Err(ChunkError::Wrong(leaf))
             }
         };
-        is_sound(run.start, &fetched.bytes)?;
+        is_sound(run.start, &fetched.bytes, kept)?;
         fetched.others.retain(|(other, bytes)| {
-            bytes.len() == leaves.chunk_range(*other).1 && is_sound(*other, bytes).is_ok()
+            bytes.len() == leaves.chunk_range(*other).1 && is_sound(*other, bytes, 0).is_ok()
         });
         Ok(fetched)
     }

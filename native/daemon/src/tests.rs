@@ -18,7 +18,9 @@ use crate::leaves::{data_path, Leaves, CHUNK};
 use crate::prefetch::Prefetcher;
 use crate::shared::{free, request_len, Counter, Shared, SourceCounter};
 use crate::source::{Source, SourceError};
-use crate::sources::Sources;
+use crate::sources::{Sources, Wanted};
+
+mod arriving;
 
 struct Memory {
     content: Arc<Vec<u8>>,
@@ -267,7 +269,12 @@ fn failing_sources_are_passed_over_and_all_asked_when_all_fail() {
     let sources = Sources::new(flags.iter().map(open).collect(), shared.clone());
     let fetch = |chunk| {
         let limit = Duration::from_secs(60);
-        sources.fetch(&leaves, &(chunk..chunk + 1), Reach::Direct, limit)
+        let wanted = Wanted {
+            leaves: &leaves,
+            run: &(chunk..chunk + 1),
+            on_arrival: &|| {},
+        };
+        sources.fetch(wanted, Reach::Direct, limit)
     };
     let requests = || {
         flags

@@ -14,6 +14,7 @@ use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
 use rustix::io::Errno;
 
+use crate::aside::FETCHERS;
 use crate::build::BuildSource;
 use crate::config::{self, BuildPlace, Config, HomeHost, Hydrate, Identity, Place};
 use crate::error::DaemonError;
@@ -121,6 +122,10 @@ pub fn run(
     for index in 0..SLOTS {
         let service = service.clone();
         spawn("fuse", move || service.serve_slot(index))?;
+    }
+    for _ in 0..FETCHERS {
+        let file = file.clone();
+        spawn("fetch", move || file.fetch_aside())?;
     }
     for _ in 0..file.prefetches() {
         let file = file.clone();

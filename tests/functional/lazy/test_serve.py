@@ -298,14 +298,24 @@ class LazyServeTest(base.TestCase):
         server, url = self._http()
         self._serve(url, '--wait', '0')
         modes = (200, 416, 429, 500, 'short', 'cut', 'other range')
+        # The last leaf of a chunk: 'short' sends the others.
+        offset = (1 << 20) + (192 << 10)
         for mode in modes:
             server.mode = mode
-            self._assert_fails(1 << 20)
+            self._assert_fails(offset)
         server.mode = None
-        self._assert_reads(1 << 20)
+        self._assert_reads(offset)
         status = self._status()
         self.assertEqual(len(modes), status['sources'][0]['failures'])
         self.assertEqual(len(modes), status['errors'])
+
+    def test_what_came_of_a_chunk_is_read_while_the_rest_does_not_come(self):
+        server, url = self._http()
+        server.mode = 'short'
+        self._serve(url, '--wait', '0')
+        self._assert_reads(1 << 20)
+        self._assert_fails((1 << 20) + (192 << 10))
+        self._assert_reads(1 << 20)
 
     def test_a_busy_source_is_left_alone_by_hydration(self):
         server, url = self._http()

@@ -22,7 +22,7 @@ use crate::lazy_file::ChunkError;
 use crate::leaves::Leaves;
 use crate::local_patch::remove_others;
 use crate::shared::{Counter, Shared, SourceCounter};
-use crate::sources::Sources;
+use crate::sources::{Sources, Wanted};
 
 mod chains;
 
@@ -165,7 +165,7 @@ impl Site {
     fn read(&self, source: &BuildSource, chunks: Range<u64>) -> Result<Fetched, SourceError> {
         let end = (chunks.end * CHUNK).min(self.target.len() as u64);
         let len = (end - chunks.start * CHUNK) as usize;
-        let fetched = source.fetch(&chunks, len, LIMIT)?;
+        let fetched = source.fetch(&chunks, len, LIMIT, &mut |_| {})?;
         assert_eq!(
             fetched.bytes,
             &self.target[(chunks.start * CHUNK) as usize..end as usize]
@@ -308,9 +308,12 @@ impl Both {
 
     /// Read some chunks and return the requests of both sources, and the failures of the build.
     fn read(&self, site: &Site, chunks: Range<u64>) -> [u64; 3] {
-        let fetched = self
-            .sources
-            .fetch(&self.leaves, &chunks, Reach::Direct, LIMIT);
+        let wanted = Wanted {
+            leaves: &self.leaves,
+            run: &chunks,
+            on_arrival: &|| {},
+        };
+        let fetched = self.sources.fetch(wanted, Reach::Direct, LIMIT);
         let start = (chunks.start * CHUNK) as usize;
         let bytes = fetched.unwrap().bytes;
         assert_eq!(bytes, &site.target[start..start + bytes.len()]);
