@@ -17,6 +17,7 @@ pub mod config;
 pub mod error;
 pub mod filesystem;
 pub mod flights;
+pub mod group;
 pub mod homes;
 pub mod http;
 pub mod hydration;

@@ -12,8 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use diffcache_core::compressed::{data_leaves, Decoder, Frame, Index, GROUP_LEAVES};
-use diffcache_core::leaf::LEAF_LEN;
+use diffcache_core::compressed::{Frame, Index, GROUP_LEAVES};
 use diffcache_core::manifest::Manifest;
 use diffcache_dataplane::counters::Counters;
 use diffcache_dataplane::fetching::client::{Client, Peer, Remote};
@@ -24,6 +23,7 @@ use diffcache_dataplane::transport::tls::{Options, PlainPeers, Tls};
 
 use crate::config::Identity;
 use crate::error::DaemonError;
+use crate::group::Group;
 use crate::lazy_file::lock;
 use crate::leaves::{CHUNK, GROUP_CHUNKS};
 use crate::object::Object;
@@ -200,7 +200,7 @@ impl Source for PeerSource {
     ) -> Result<Fetched, SourceError> {
         let end = Instant::now() + limit;
         if let Some(form) = &self.form {
-            if let Some(fetched) = form.fetch(run, end)? {
+            if let Some(fetched) = form.fetch(run, end, arrived)? {
                 return Ok(fetched);
             }
         }
@@ -273,7 +273,12 @@ impl Drop for Turn<'_> {
 
 impl Form {
     /// Fetch the group of some chunks of one before `end`; none if the host has no usable form.
-    fn fetch(&self, run: &Range<u64>, end: Instant) -> Result<Option<Fetched>, SourceError> {
+    fn fetch(
+        &self,
+        run: &Range<u64>,
+        end: Instant,
+        arrived: Arrived<'_>,
+    ) -> Result<Option<Fetched>, SourceError> {
         let Some(index) = self.index(end)? else {
             return Ok(None);
         };
@@ -286,11 +291,22 @@ impl Form {
             return Ok(split(&chunks, run, 0));
         }
         let range = (frame.offset, frame.offset + frame.length as u64);
-        let (bytes, _) = self.object.read(range, end)?;
-        let Some(raw) = self.decode(frame, &bytes) else {
+        let Some(mut found) = self.begin(frame) else {
             return Ok(None);
         };
-        let chunks = Arc::new(self.expand(group, &raw));
+        let span = found.span(run);
+        let mut forward = |bytes: &[u8]| {
+            let known = found.extend(bytes);
+            let end = known.len().min(span.end);
+            if end > span.start {
+                arrived(&known[span.start..end]);
+            }
+        };
+        self.object.receive(range, end, &mut forward)?;
+        let Some(chunks) = found.chunks().map(Arc::new) else {
+            self.give_up("its frame is damaged");
+            return Ok(None);
+        };
         let mut recent = lock(&self.recent);
         recent.truncate(RECENT - 1);
         recent.push_front((group, chunks.clone()));
@@ -328,34 +344,15 @@ impl Form {
         }
     }
 
-    /// Decompress a frame; none if it is damaged, and the form is not used then.
-    fn decode(&self, frame: &Frame, bytes: &[u8]) -> Option<Vec<u8>> {
-        let mut raw = Vec::new();
-        match Decoder::new().decode(frame, bytes, &mut raw) {
-            Ok(()) => Some(raw),
-            Err(error) => {
-                eprintln!("Reading {} uncompressed: {error}", self.object.peer());
-                *lock(&self.index) = Known::Absent(Instant::now());
-                None
-            }
-        }
+    fn begin(&self, frame: &Frame) -> Option<Group> {
+        let begun = Group::new(frame, &self.manifest);
+        begun.map_err(|error| self.give_up(error)).ok()
     }
 
-    /// Return the chunks of a group from its data leaves.
-    fn expand(&self, group: u64, raw: &[u8]) -> Vec<(u64, Vec<u8>)> {
-        let (start, size) = (group * GROUP_CHUNKS * CHUNK, self.manifest.size());
-        let len = size.saturating_sub(start).min(GROUP_CHUNKS * CHUNK) as usize;
-        let mut bytes = vec![0; len];
-        let mut rest = raw;
-        for (leaf, length) in data_leaves(&self.manifest, group) {
-            let at = (leaf - group * GROUP_LEAVES) as usize * LEAF_LEN;
-            // As long as the manifest says: the decoder checked that.
-            let (data, after) = rest.split_at(length.min(rest.len()));
-            bytes[at..at + data.len()].copy_from_slice(data);
-            rest = after;
-        }
-        let numbered = bytes.chunks(CHUNK as usize).map(<[u8]>::to_vec);
-        (group * GROUP_CHUNKS..).zip(numbered).collect()
+    /// Read the image itself for a while.
+    fn give_up(&self, reason: impl std::fmt::Display) {
+        eprintln!("Reading {} uncompressed: {reason}", self.object.peer());
+        *lock(&self.index) = Known::Absent(Instant::now());
     }
 
     fn take_turn(&self, group: u64, end: Instant) -> Result<Turn<'_>, SourceError> {

@@ -137,9 +137,10 @@ class HomesTest(services.LazyServicesTest):
         other = next(host for host in hosts if host is not home)
         self.assertEqual(self.content(self.image)[_MIB:2 * _MIB],
                          other.read(_MIB, _MIB))
-        asked = next(each for each in other.status()['homes']
-                     if not each['own'])
-        self.assertEqual(_MIB, asked['bytes'])
+        # Bytes are counted when all of a request have come.
+        self.wait_until(lambda: [
+            each['bytes'] for each in other.status()['homes']
+            if not each['own']] == [_MIB])
         self.assertEqual(0, other.status()['sources'][0]['requests'])
         self.assertEqual(_MIB, home.status()['sources'][0]['bytes'])
         self.assertEqual(0, home.status()['reads'])

@@ -1,6 +1,6 @@
 //! Frames: bytes of a group, compressed if that makes them shorter.
 
-use zstd_safe::{CCtx, CParameter, DCtx};
+use zstd_safe::{CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer};
 
 use super::{CompressedError, Frame};
 
@@ -86,5 +86,73 @@ impl Decoder {
 impl Default for Decoder {
     fn default() -> Decoder {
         Decoder::new()
+    }
+}
+
+/// The most that a frame may refer back to, as a power of two: what a group has. One that says more would have that much memory taken.
+const WINDOW_LOG: u32 = 20;
+
+/// A frame that is decompressed while its bytes arrive. Memory: twice its raw bytes.
+pub struct Arriving {
+    context: DCtx<'static>,
+    is_stored: bool,
+    raw: Vec<u8>,
+    taken: usize,
+    filled: usize,
+}
+
+impl Arriving {
+    /// Expects the bytes of a frame.
+    ///
+    /// # Errors
+    /// `Zstd` if the window cannot be bounded.
+    pub fn new(frame: &Frame) -> Result<Arriving, CompressedError> {
+        let mut context = DCtx::create();
+        let bounded = context.set_parameter(DParameter::WindowLogMax(WINDOW_LOG));
+        bounded.map_err(CompressedError::from_zstd)?;
+        Ok(Arriving {
+            context,
+            is_stored: frame.length == frame.raw,
+            raw: vec![0; frame.raw],
+            taken: 0,
+            filled: 0,
+        })
+    }
+
+    /// Takes all bytes of the frame that have come, from its beginning, and returns what they decompress to: of a damaged frame what comes before the
+    /// damage, or anything at all. Whether leaves are right is for the manifest to say.
+    pub fn extend(&mut self, bytes: &[u8]) -> &[u8] {
+        if bytes.len() > self.taken {
+            if self.is_stored {
+                self.take_stored(bytes);
+            } else {
+                self.decompress(bytes);
+            }
+        }
+        &self.raw[..self.filled]
+    }
+
+    fn take_stored(&mut self, bytes: &[u8]) {
+        let end = bytes.len().min(self.raw.len());
+        self.raw[self.taken..end].copy_from_slice(&bytes[self.taken..end]);
+        (self.taken, self.filled) = (end, end);
+    }
+
+    fn decompress(&mut self, bytes: &[u8]) {
+        let mut input = InBuffer::around(&bytes[self.taken..]);
+        let mut output = OutBuffer::around_pos(&mut self.raw[..], self.filled);
+        while input.pos() < input.src.len() {
+            let before = (input.pos(), output.pos());
+            let outcome = self.context.decompress_stream(&mut output, &mut input);
+            if outcome.is_err() || before == (input.pos(), output.pos()) {
+                // Nothing more is taken.
+                self.taken = usize::MAX;
+                break;
+            }
+        }
+        if self.taken != usize::MAX {
+            self.taken = bytes.len();
+        }
+        self.filled = output.pos();
     }
 }

@@ -33,7 +33,7 @@ use crate::manifest::Manifest;
 
 pub use create::{create, Summary};
 pub use error::CompressedError;
-pub use frame::{Decoder, Encoder};
+pub use frame::{Arriving, Decoder, Encoder};
 pub use index::{Frame, Index};
 pub use verify::{open, verify};
 

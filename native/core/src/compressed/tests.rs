@@ -85,6 +85,53 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
+    fn frames_are_decompressed_as_they_arrive(
+        kinds in prop::collection::vec(0u8..3, 0..40), last in 1usize..LEAF_LEN,
+        steps in prop::collection::vec(1usize..90_000, 1..30),
+    ) {
+        let made = make(image(&kinds, last));
+        for frame in made.index().unwrap().frames() {
+            let at = frame.offset as usize;
+            let bytes = &made.form[at..at + frame.length];
+            let mut whole = Vec::new();
+            Decoder::new().decode(frame, bytes, &mut whole).unwrap();
+            let mut arriving = Arriving::new(frame).unwrap();
+            let mut come = 0;
+            for step in steps.iter().cycle() {
+                come = (come + step).min(bytes.len());
+                let raw = arriving.extend(&bytes[..come]);
+                prop_assert_eq!(raw, &whole[..raw.len()]);
+                if come == bytes.len() {
+                    break;
+                }
+            }
+            // What begins anew changes nothing.
+            prop_assert_eq!(arriving.extend(&bytes[..1]), &whole[..]);
+        }
+    }
+
+    #[test]
+    fn a_damaged_frame_that_arrives_is_no_more_than_wrong(
+        kinds in prop::collection::vec(1u8..3, 1..16),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..9),
+        step in 1usize..90_000,
+    ) {
+        let mut made = make(image(&kinds, 1));
+        let index = made.index().unwrap();
+        let frame = &index.frames()[0];
+        let at = frame.offset as usize;
+        let bytes = &mut made.form[at..at + frame.length];
+        for (place, value) in damage {
+            bytes[place.index(frame.length)] = value;
+        }
+        let mut arriving = Arriving::new(frame).unwrap();
+        for come in (0..bytes.len()).step_by(step) {
+            prop_assert!(arriving.extend(&bytes[..come]).len() <= frame.raw);
+        }
+        prop_assert!(arriving.extend(bytes).len() <= frame.raw);
+    }
+
+    #[test]
     fn what_is_compressed_comes_back(
         kinds in prop::collection::vec(0u8..3, 0..50),
         last in 0usize..LEAF_LEN,
