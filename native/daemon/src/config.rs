@@ -225,6 +225,13 @@ fn yes() -> bool {
 }
 
 impl Config {
+    /// Return a digest of all settings, which tells whether two processes have the same.
+    pub fn digest(&self) -> String {
+        // What was parsed from JSON can be written as such.
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        blake3::hash(&text).to_hex()[..16].to_owned()
+    }
+
     /// Parse a configuration.
     ///
     /// # Errors

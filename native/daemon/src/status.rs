@@ -99,6 +99,7 @@ pub fn describe(
     let plain = complete.then(|| leaves::data_path(&config.state, manifest));
     Ok(json!({
         "content_id": manifest.content_id_hex(),
+        "settings": config.digest(),
         "size": manifest.size(),
         "chunk": CHUNK,
         "chunks": manifest.size().div_ceil(CHUNK),

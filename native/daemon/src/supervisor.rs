@@ -36,6 +36,8 @@ const START_TIME: Duration = Duration::from_secs(15);
 const STOP_TIME: Duration = Duration::from_secs(15);
 /// How often keepers are looked after.
 const LOOK_TIME: Duration = Duration::from_millis(500);
+/// How long a keeper may take to work by what was changed.
+const CHANGE_TIME: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -312,6 +314,21 @@ impl Image {
             "its keeper did not serve it within {} s",
             START_TIME.as_secs()
         )))
+    }
+
+    /// Wait until the keeper works by the configuration that was saved, if it answers at all.
+    fn wait_until_changed(&self) {
+        let Ok(config) = self.load() else { return };
+        let (wanted, start) = (json!(config.digest()), Instant::now());
+        while start.elapsed() < CHANGE_TIME {
+            match status::ask(&self.folder) {
+                // One of an earlier release does not tell.
+                Ok(found) if found["settings"].is_null() || found["settings"] == wanted => return,
+                Ok(_) => std::thread::sleep(POLL),
+                Err(_) => return,
+            }
+        }
+        eprintln!("The keeper of {} does not change", self.folder.display());
     }
 
     fn pid(&self) -> Option<Pid> {
@@ -596,6 +613,7 @@ impl Supervisor {
             .get(id)
             .ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
         change_image(image, change)?;
+        image.wait_until_changed();
         Ok(image.describe(id))
     }
 

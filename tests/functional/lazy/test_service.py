@@ -262,6 +262,14 @@ class LazyServiceTest(services.LazyServicesTest):
         # A worker that was replaced on purpose is no fault.
         self.assertEqual(0, self.status()['worker_restarts'])
 
+    def test_a_change_is_answered_when_it_holds(self):
+        self.add_image(hydrate='none', prefetch=False)
+        for rate in range(4096, 4106):
+            for mode in ('idle', 'none'):
+                found = self.daemon.change(
+                    self.image, {'hydrate': mode, 'rate': rate})['hydration']
+                self.assertEqual((mode, rate), (found['mode'], found['rate']))
+
     def test_another_server_of_an_image_does_not_reset_its_deadline(self):
         self.add_image(hydrate='none')
         self.daemon.change(self.image, {'hydrate': {'seconds': 3600.0},
