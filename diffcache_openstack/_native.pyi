@@ -292,6 +292,11 @@ class BlockStore:
         self, content: Content, output: _Path,
         backing: tuple[str, str] | None = None, progress: _Progress = None,
     ) -> int: ...
+    def create_manifest(
+        self, content: Content, output: _Path,
+        known: tuple[_Root, _Path] | None = None,
+        progress: _Progress = None,
+    ) -> dict[str, Any]: ...
     def write_ranges(
         self, content: Content, ranges: _Ranges, disk: DiskWriter,
         progress: _Progress = None,

@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import json
 import os
+import pathlib
 import socket
 import sys
 import typing
@@ -142,7 +143,7 @@ def _rate(text: str) -> int:
 
 
 class Serve(quick.Quick, command.Command):
-    """Serve an image over FUSE while it is still arriving.
+    """Serve an image or a version over FUSE while it is still arriving.
 
     Mounts a folder with one read-only file, named by the image's content ID,
     and prints one line of JSON when the file can be read. SIGTERM unmounts it.
@@ -153,11 +154,26 @@ class Serve(quick.Quick, command.Command):
         parser.add_argument(
             'image', metavar='IMAGE',
             help='Raw image: a path, or the URL of an HTTP server that answers'
-                 ' Range requests.')
+                 ' Range requests. With --store the ID of a version, or its'
+                 ' first digits.')
         parser.add_argument(
-            '--manifest', required=True, metavar='FILE',
-            help='Manifest of the image (diffcache image manifest). Every leaf'
-                 ' is verified against it before it is served.')
+            '--manifest', metavar='FILE',
+            help='Manifest of the image (diffcache image manifest, diffcache'
+                 ' version manifest). Every leaf is verified against it before'
+                 ' it is served. May be omitted for a version whose manifest'
+                 ' the store keeps.')
+        parser.add_argument(
+            '--store', metavar='URI',
+            help='Serve a version of this store of files (file:///directory).'
+                 ' It is served to the end, though it is deleted or its store'
+                 ' is pruned meanwhile.')
+        parser.add_argument(
+            '--key-file', metavar='FILE', type=pathlib.Path,
+            help='File with the key of the store.')
+        parser.add_argument(
+            '--base', metavar='IMAGE', type=pathlib.Path,
+            help='Base image of the version, if it has one.')
+        parser.set_defaults(store_config=None)
         parser.add_argument('--mount', required=True, metavar='DIR',
                             help='Existing folder to mount at.')
         parser.add_argument(
@@ -194,20 +210,43 @@ class Serve(quick.Quick, command.Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         args = parsed_args
-        image = args.image
-        if not image.startswith(('http://', 'https://')):
-            image = os.path.abspath(image)
         config = {
-            'sources': [image], 'manifest': os.path.abspath(args.manifest),
+            'manifest': args.manifest and os.path.abspath(args.manifest),
             'mount': os.path.abspath(args.mount),
             'state': os.path.abspath(args.state), 'hydrate': args.hydrate,
             'rate': args.rate, 'wait': args.wait,
             'prefetch': args.prefetch == 'on',
             'profile': args.profile and os.path.abspath(args.profile),
             'record': args.record and os.path.abspath(args.record)}
+        if args.store:
+            # Loads the version store, which images do not need.
+            from diffcache_openstack.cmd import lazy_version
+            lazy_version.configure(args, config)
+        else:
+            _configure_image(args, config)
         daemon = programs.find('diffcached')
         sys.stdout.flush()
         os.execv(daemon, [daemon, 'serve', json.dumps(config)])
+
+
+def _configure_image(args: argparse.Namespace,
+                     config: dict[str, typing.Any]) -> None:
+    """Let diffcached's configuration name an image as the source.
+
+    :raises InvalidInput: an option is missing, or is one for versions
+    """
+    if args.manifest is None:
+        raise exceptions.InvalidInput(
+            'An image needs its manifest: create one with "diffcache image'
+            ' manifest", and name it with --manifest.')
+    if args.base or args.key_file:
+        raise exceptions.InvalidInput(
+            '--base and --key-file are for versions: name their store with'
+            ' --store.')
+    image = args.image
+    if not image.startswith(('http://', 'https://')):
+        image = os.path.abspath(image)
+    config['sources'] = [image]
 
 
 def _read_status(state: str) -> dict[str, typing.Any]:

@@ -389,6 +389,38 @@ class Restore(quick.Quick, show.ShowOne):
                 job=version_store.Job(bar)).to_dict())
 
 
+class Manifest(quick.Quick, show.ShowOne):
+    """Create the manifest of a version: the hashes of all its leaves."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        add_store_options(parser)
+        parser.add_argument('version', metavar='VERSION',
+                            help='ID of a version, or its first digits.')
+        parser.add_argument('output', metavar='OUTPUT', type=pathlib.Path,
+                            help='Manifest to write; the file appears when it '
+                                 'is complete.')
+        parser.add_argument(
+            '--base', metavar='IMAGE', type=pathlib.Path,
+            help='Base image of the version, if it has one.')
+        parser.add_argument(
+            '--keep', action='store_true',
+            help='Keep it in the store, too. Saves of later versions then '
+                 'carry it on, at the cost of what changed.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        args = parsed_args
+        store = open_store(args)
+        with progress.of(self, 'manifest') as bar:
+            made = store.create_manifest(args.version, args.output, args.base,
+                                         job=version_store.Job(bar))
+        if args.keep:
+            store.keep_manifest(args.version, args.output)
+        return columns(made)
+
+
 class Rollback(_Disk):
     """Restore a disk in place, writing only what differs."""
 

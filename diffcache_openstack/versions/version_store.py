@@ -18,6 +18,7 @@ use one store at a time depends on its blob store (:meth:`BlobStore.lock`).
 import dataclasses
 import pathlib
 import threading
+from typing import Any
 from typing import Callable
 from typing import Sequence
 
@@ -26,6 +27,7 @@ from diffcache_openstack.common import modes
 from diffcache_openstack.store import base
 from diffcache_openstack.versions.guests import guest_views
 from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.restore import descriptions
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.restore import rollback
 from diffcache_openstack.versions.restore import rollback_journal
@@ -35,6 +37,7 @@ from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions.store import acceptance
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import key_rotation
+from diffcache_openstack.versions.store import manifests
 from diffcache_openstack.versions.store import retention
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
@@ -214,6 +217,37 @@ class VersionStore:
         alone = dataclasses.replace(output, backed=False)
         return restoring.restore(self._access, name, alone, base, base_id,
                                  job.report)
+
+    def create_manifest(self, name: str, output: pathlib.Path,
+                        base: pathlib.Path | None = None,
+                        base_id: str | None = None, job: Job = _QUIET
+                        ) -> dict[str, Any]:
+        """Write the manifest of a version to a file; see :mod:`.manifests`.
+
+        :param base: the version's base image, if it has one
+        :param base_id: its content id, if it is known; otherwise the image
+            is read
+        :returns: ``content_id``, ``size``, ``data_size``, ``leaves``,
+            ``zero_leaves``
+        """
+        return manifests.create(self._access, name, output, base, base_id,
+                                job.report)
+
+    def keep_manifest(self, name: str, path: pathlib.Path) -> None:
+        """Keep a manifest of a version; later saves carry it on."""
+        manifests.keep(self._access, name, path)
+
+    def load_manifest(self, name: str, output: pathlib.Path) -> None:
+        """Write the manifest that the store keeps of a version to a file.
+
+        :raises NotFound: it keeps none
+        """
+        head = self._access.head()
+        manifests.load(self._access, head, head.find(name), output)
+
+    def describe(self, name: str) -> descriptions.Described:
+        """Open what a version is read from, for diffcached."""
+        return descriptions.describe(self._access, name)
 
     def plan_rollback(self, name: str, disk: Disk, job: Job = _QUIET
                       ) -> rollback_plan.RollbackPlan:

@@ -34,6 +34,7 @@ from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.store import bases
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
+from diffcache_openstack.versions.store import manifests
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upload_journal
 
@@ -187,6 +188,7 @@ class _Save:
             disk_format=_reliable_format(request, state))
         self._head.next_version += 1
         self._head.versions[version.id] = version
+        self._carry_manifest(request, version)
         self.versions.append(version)
         self._done.append((request, state))
 
@@ -316,6 +318,27 @@ class _Save:
         self._uploads.append((blob.blob, saved.map))
         self._head.maps[number] = blob
         self._head.next_map += 1
+
+    def _carry_manifest(self, request: save_request.SaveRequest,
+                        version: catalogue.Version) -> None:
+        """Keep a manifest of a version if one of an earlier version is kept.
+
+        Only what changed since is read for it.
+        """
+        if manifests.known(self._head, version) is None:
+            return
+        path = self._staging / f'manifest-{version.number}'
+        try:
+            manifests.compute(self._access, self._head, self._opened, version,
+                              path, request.base)
+        except (exceptions.PermanentError, exceptions.IntegrityError,
+                exceptions.ObjectMissing) as exc:
+            LOG.warning('Saving %s without a manifest, which "diffcache '
+                        'version manifest" can create later: %s',
+                        request.disk, exc)
+            return
+        name = manifests.add(self._head, version, path, self._suffix)
+        self._uploads.append((name, path))
 
     def _commit(self) -> None:
         """Upload everything, and commit the catalogue."""

@@ -35,7 +35,8 @@ from diffcache_openstack.versions.store import upkeep
 
 LOG = logging.getLogger(__name__)
 
-_BLOB = re.compile(r'(pack|index|map|base)-[0-9a-f]{8,16}-[0-9a-f]{8}')
+_BLOB = re.compile(
+    r'(pack|index|map|base|manifest)-[0-9a-f]{8,16}-[0-9a-f]{8}')
 _COPY_BYTES = 8 << 20
 
 
@@ -227,7 +228,7 @@ def _refuse_changes(head: catalogue.Catalogue,
         fail('its number does not follow that of the last one.')
     if head.number and _constants(head) != _constants(proposal):
         fail('it is one of another store, or has another key.')
-    for name in ('versions', 'packs', 'maps', 'bases'):
+    for name in ('versions', 'packs', 'maps', 'bases', 'manifests'):
         old, new = getattr(head, name), getattr(proposal, name)
         for key, record in old.items():
             if key not in new:

@@ -194,6 +194,8 @@ class Catalogue:
     packs: dict[int, Pack] = dataclasses.field(default_factory=dict)
     maps: dict[int, Blob] = dataclasses.field(default_factory=dict)
     bases: dict[str, Blob] = dataclasses.field(default_factory=dict)
+    # Of some versions, by their ids; see :mod:`.manifests`.
+    manifests: dict[str, Blob] = dataclasses.field(default_factory=dict)
     # Keys are numbered in the order in which they replaced each other. Former
     # ones that packs still have, by number, encrypted with the present one:
     # see :mod:`.key_chain`.
@@ -233,14 +235,16 @@ class Catalogue:
         found = {pack.blob for pack in self.packs.values()}
         found |= {pack.index for pack in self.packs.values()}
         found |= {blob.blob for blob in self.maps.values()}
+        found |= {blob.blob for blob in self.manifests.values()}
         return found | {blob.blob for blob in self.bases.values()}
 
     def bytes_stored(self) -> int:
         """Return the bytes of all blobs that this catalogue needs."""
         packs = sum(pack.data_bytes + pack.index_bytes
                     for pack in self.packs.values())
-        return (packs + sum(blob.bytes for blob in self.maps.values())
-                + sum(blob.bytes for blob in self.bases.values()))
+        blobs = (*self.maps.values(), *self.bases.values(),
+                 *self.manifests.values())
+        return packs + sum(blob.bytes for blob in blobs)
 
     def of_series(self, series: str) -> list[Version]:
         """Return the versions of a series, oldest first."""
@@ -298,6 +302,11 @@ class Catalogue:
             'disk_formats': {version.id: version.disk_format for version
                              in self.versions.values()
                              if version.disk_format is not None}}
+        if self.manifests:
+            # Releases that lack it ignore it, and remove the blobs.
+            fields['manifests'] = {
+                version_id: dataclasses.asdict(blob)
+                for version_id, blob in self.manifests.items()}
         if self.key_number > 1:
             fields |= {
                 'key_number': self.key_number, 'key_id': self.key_id,
@@ -368,7 +377,9 @@ class Catalogue:
             maps={_number(int(number)): _checked(Blob(**blob))
                   for number, blob in fields['maps'].items()},
             bases={base_id: _checked(Blob(**blob))
-                   for base_id, blob in fields['bases'].items()})
+                   for base_id, blob in fields['bases'].items()},
+            manifests={version_id: _checked(Blob(**blob)) for version_id, blob
+                       in fields.get('manifests', {}).items()})
 
 
 def digest_of(data: bytes) -> str:

@@ -29,6 +29,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import manifests
 from diffcache_openstack.versions.store import retention
 from diffcache_openstack.versions.store import store_access
 
@@ -196,6 +197,9 @@ class _Pruning:
                   in self._head.versions.values() if version.base}
         for base_id in set(self._head.bases) - needed:
             self._drop(self._head.bases.pop(base_id).blob)
+        for version_id in (self._head.manifests.keys()
+                           - self._head.versions.keys()):
+            self._drop(self._head.manifests.pop(version_id).blob)
 
     def estimate(self) -> None:
         """Let the catalogue have the sizes that a rewrite would result in."""
@@ -382,6 +386,10 @@ def _verify(access: store_access.StoreAccess, head: catalogue.Catalogue,
             checked += blob.bytes
             if blob.blob not in broken:
                 found += _verify_map(opened, number, blob)
+        for blob in head.manifests.values():
+            checked += blob.bytes
+            if reason := manifests.damage(access, blob):
+                found.append(Damage(blob.blob, reason))
         versions = list(head.versions.values())
         with native_errors.translated():
             hits = opened.hits([version.root for version in versions], slots)

@@ -41,6 +41,21 @@ pub enum Place {
     Peer(PeerPlace),
     /// A base and patches that make the image of it.
     Build(BuildPlace),
+    /// A saved version, in a store on this host.
+    Version(VersionPlace),
+}
+
+/// A saved version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VersionPlace {
+    /// Its ID, for logs and the status.
+    pub version: String,
+    /// File that says where its blocks are; see `version`.
+    pub description: PathBuf,
+    /// Its base image, raw or qcow2, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<PathBuf>,
 }
 
 /// A base and patches, at data planes.
@@ -134,7 +149,7 @@ impl Place {
     pub fn build(&self) -> Option<&BuildPlace> {
         match self {
             Place::Build(place) => Some(place),
-            Place::Plain(_) | Place::Peer(_) => None,
+            Place::Plain(_) | Place::Peer(_) | Place::Version(_) => None,
         }
     }
 
@@ -143,6 +158,7 @@ impl Place {
         match self {
             Place::Plain(name) => name.clone(),
             Place::Peer(place) => place.peer.clone(),
+            Place::Version(place) => format!("version {}", place.version),
             Place::Build(place) => {
                 let patches = place.patches().map(|patch| format!(", patch {patch}"));
                 format!("base {}{}", place.base, patches.collect::<String>())

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use diffcache_core::manifest::ManifestError;
+use diffcache_versions::VersionsError;
 
 use crate::profile::ProfileFileError;
 
@@ -38,6 +39,14 @@ pub enum DaemonError {
         path: PathBuf,
         /// The reason.
         error: ProfileFileError,
+    },
+    /// A saved version that cannot be read.
+    #[error("cannot read {name}: {error}")]
+    Version {
+        /// The version.
+        name: String,
+        /// The reason.
+        error: VersionsError,
     },
     /// A call of the system, with what was attempted.
     #[error("cannot {0}: {1}")]

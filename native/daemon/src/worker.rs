@@ -34,6 +34,7 @@ use crate::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
 use crate::signals::{self, Signal};
 use crate::source::{self, Source};
 use crate::sources::Sources;
+use crate::version::VersionSource;
 
 /// A request needs this much at least to be one.
 const HEADER_LEN: usize = 40;
@@ -185,6 +186,10 @@ fn open_sources(
     let manifest = Arc::new(manifest.clone());
     let open = |place: &Place| match place {
         Place::Plain(image) => Ok(source::open_plain(image)),
+        Place::Version(place) => {
+            let source = VersionSource::open(place)?;
+            Ok(Box::new(source) as Box<dyn Source>)
+        }
         Place::Build(place) => {
             let source = BuildSource::open(place, &peers, &manifest, &config.state)?;
             Ok(Box::new(source) as Box<dyn Source>)

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use diffcache_core::manifest::Manifest;
 use diffcache_core::source::FileSource;
 use diffcache_core::task::Task;
 use diffcache_qcow2::header::Backing;
@@ -16,6 +17,7 @@ use diffcache_versions::base::BaseIndex;
 use diffcache_versions::check::{self, Hits};
 use diffcache_versions::compare::{compare_disk, differences};
 use diffcache_versions::disk::Format;
+use diffcache_versions::manifest::{self, Known};
 use diffcache_versions::map::NodeRef;
 use diffcache_versions::pack::{expect, Check, Written};
 use diffcache_versions::restore::Image;
@@ -26,7 +28,7 @@ use diffcache_versions::VersionsError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::blocks::{os_error, run, source_error};
+use crate::blocks::{manifest_dict, manifest_error, os_error, run, source_error};
 use crate::errors::ObjectMissing;
 use crate::qcow2::qcow2_error;
 use crate::version_disks::DiskWriter;
@@ -271,6 +273,34 @@ impl BlockStore {
                 .map(|(name, format)| Backing { name, format });
             image.to_qcow2(&output, backing, task)
         })
+    }
+
+    /// Writes the manifest of a version; returns what `blocks.manifest_create` does. What the version shares with the tree `known` (root, manifest's
+    /// path) is not read: a version of the same base image, or all the base image's blocks.
+    #[pyo3(signature = (content, output, known=None, progress=None))]
+    fn create_manifest<'py>(
+        &self,
+        py: Python<'py>,
+        content: &Content,
+        output: PathBuf,
+        known: Option<(Root, PathBuf)>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let known = known
+            .map(|(root, path)| {
+                let manifest = Manifest::load(&path).map_err(manifest_error)?;
+                Ok::<_, PyErr>((to_root(root)?, manifest))
+            })
+            .transpose()?;
+        let manifest = self.with_image(py, content, progress, |image, task| {
+            let known = known.as_ref().map(|(root, manifest)| Known {
+                root: *root,
+                manifest,
+            });
+            manifest::create(image, known, task)
+        })?;
+        manifest.save(&output).map_err(manifest_error)?;
+        manifest_dict(py, &manifest)
     }
 
     /// Writes ranges of a version's blocks to a disk; returns the bytes written.

@@ -7,6 +7,7 @@
 //! * [`disk`]: what has to be read of a disk, by the tables of its qcow2 file.
 //! * [`save`]: saving a disk, which [`scan`] compares with a version; [`groups`]: blocks that are stored again; [`spool`]: new blocks before
 //!   they are in packs; [`journal`]: resuming after a crash.
+//! * [`content`]: a version as a source of bytes, and [`manifest`]: its manifest, of which most follows from another version's.
 //! * [`restore`]: to new files; [`compare`] and [`in_place`]: what differs, and writing that to a disk, also through [`nbd`].
 //! * [`check`]: verification, and compaction of packs and maps.
 //!
@@ -16,12 +17,14 @@ pub mod base;
 pub mod check;
 pub mod codec;
 pub mod compare;
+pub mod content;
 pub mod crypt;
 pub mod disk;
 mod error;
 pub mod groups;
 pub mod in_place;
 pub mod journal;
+pub mod manifest;
 pub mod map;
 pub mod nbd;
 pub mod pack;

@@ -128,8 +128,8 @@ impl Image<'_> {
         Ok(())
     }
 
-    /// Returns the first offset in `start..end` where the bytes may be anything else than zero.
-    fn next_data(&self, start: u64, end: u64) -> Result<Option<u64>> {
+    /// Returns the first range in `start..end` whose bytes may be anything else than zero.
+    pub(crate) fn next_range(&self, start: u64, end: u64) -> Result<Option<(u64, u64)>> {
         let block = self.block();
         let (from, to) = (start / block, end.div_ceil(block));
         tree::find(&self.store.maps, self.root, from, to, &mut |run| {
@@ -137,13 +137,19 @@ impl Image<'_> {
             match (run.at, self.base) {
                 (BlockRef::Zero, _) => Ok(None),
                 (BlockRef::Base, Some(base)) => {
-                    let data = base.next_data(from)?.map(|(data, _)| data.max(from));
-                    Ok(data.filter(|data| *data < to))
+                    let data = base.next_data(from)?;
+                    let data = data.map(|(start, end)| (start.max(from), end.min(to)));
+                    Ok(data.filter(|(start, end)| start < end))
                 }
                 // Without a base the window says what is missing.
-                _ => Ok(Some(from)),
+                _ => Ok(Some((from, to))),
             }
         })
+    }
+
+    /// Returns the first offset of that range.
+    fn next_data(&self, start: u64, end: u64) -> Result<Option<u64>> {
+        Ok(self.next_range(start, end)?.map(|(start, _)| start))
     }
 
     /// Puts together the windows of the disk that have something wanted and calls `each` with them in order. `next` returns the first

@@ -6,14 +6,16 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use diffcache_core::source::open_file;
+
 use crate::base::BaseIndex;
 use crate::crypt::{Cipher, Name, NAME_LEN};
 use crate::error::{Result, VersionsError};
 use crate::map::{BlockRef, Maps};
 use crate::pack::{decode_frame, PackIndex, Written};
 
-/// Decompressed frames kept in memory, in bytes: while a disk is put together from its start to its end, each of a hundred older
-/// versions has a frame open.
+/// Decompressed frames kept in memory, in bytes, unless it is said otherwise: while a disk is put together from its start to its end,
+/// each of a hundred older versions has a frame open.
 const CACHE_BYTES: usize = 256 << 20;
 
 /// Reads packs that are not local files.
@@ -89,6 +91,11 @@ impl Store {
             table: OnceLock::new(),
             cache: Mutex::default(),
         })
+    }
+
+    /// Sets how many bytes of decompressed frames are kept in memory.
+    pub fn set_cache(&self, bytes: usize) {
+        self.cache().limit = bytes;
     }
 
     /// Sets who reads packs that are not local files.
@@ -278,7 +285,7 @@ impl Store {
                 let mut bytes = vec![0; len];
                 let read = match pack.file.get() {
                     Some(file) => file.read_exact_at(&mut bytes, offset),
-                    None => File::open(path).and_then(|file| {
+                    None => open_file(path).and_then(|file| {
                         pack.file
                             .get_or_init(|| file)
                             .read_exact_at(&mut bytes, offset)
@@ -357,11 +364,22 @@ fn unreadable(pack: &Pack, path: &std::path::Path, error: std::io::Error) -> Ver
 }
 
 /// The frames used last, by second chance: what was used since it last came to the front of the queue goes to its end once more.
-#[derive(Default)]
 struct Cache {
     frames: HashMap<(u32, usize), Cached>,
     order: VecDeque<(u32, usize)>,
     bytes: usize,
+    limit: usize,
+}
+
+impl Default for Cache {
+    fn default() -> Cache {
+        Cache {
+            frames: HashMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
+            limit: CACHE_BYTES,
+        }
+    }
 }
 
 struct Cached {
@@ -385,7 +403,7 @@ impl Cache {
             return;
         }
         self.order.push_back(key);
-        while self.bytes > CACHE_BYTES {
+        while self.bytes > self.limit {
             let Some(oldest) = self.order.pop_front() else {
                 return;
             };

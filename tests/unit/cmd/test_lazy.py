@@ -32,12 +32,7 @@ FIGURE_3 = {
     'profile': None}
 
 
-class TestReplay(base.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.scenario = self.write_file('figure-3.json',
-                                        json.dumps(FIGURE_3).encode())
+class LazyTestCase(base.TestCase):
 
     def run_command(self, *words):
         """(exit code, stdout, stderr) of ``diffcache lazy ...``."""
@@ -50,6 +45,14 @@ class TestReplay(base.TestCase):
             except SystemExit as ended:
                 code = ended.code
         return code, out.getvalue(), err.getvalue()
+
+
+class TestReplay(LazyTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.scenario = self.write_file('figure-3.json',
+                                        json.dumps(FIGURE_3).encode())
 
     def replay(self, mode, *words):
         code, out, err = self.run_command(
@@ -134,3 +137,23 @@ class TestWords(base.TestCase):
         self.assertEqual('a: 5 bytes in 2 requests, 0 failures\n'
                          'b: 5 bytes in 2 requests, 0 failures',
                          found.human_readable())
+
+
+class TestServe(LazyTestCase):
+
+    def serve(self, *words):
+        code, _, err = self.run_command(
+            'serve', 'image', '--mount', self.directory, '--state',
+            self.directory / 'state', *words)
+        return code, err
+
+    def test_an_image_needs_its_manifest(self):
+        code, err = self.serve()
+        self.assertEqual(1, code)
+        self.assertIn('diffcache image manifest', err)
+
+    def test_options_for_versions_need_a_store(self):
+        for words in (('--base', 'x'), ('--key-file', 'x')):
+            code, err = self.serve('--manifest', 'x', *words)
+            self.assertEqual(1, code)
+            self.assertIn('name their store with --store', err)

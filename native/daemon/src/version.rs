@@ -1,0 +1,199 @@
+//! A saved version as the source of an image: its blocks are read from the packs of their store, and from its base image.
+//!
+//! A [`Description`] says where these are. Its paths may be descriptors of this process, `/proc/self/fd/N`: packs that are open can be read to the
+//! end, whatever is deleted or pruned meanwhile, and by a worker that may open nothing else.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use diffcache_core::source::{FileSource, ReadAt, SourceError as ReadError};
+use diffcache_dataplane::ids::unhex;
+use diffcache_qcow2::Image;
+use diffcache_versions::content::Content;
+use diffcache_versions::map::{MapFile, NodeRef};
+use diffcache_versions::pack::{expect, Check};
+use diffcache_versions::store::{self, Store};
+use diffcache_versions::VersionsError;
+use serde::Deserialize;
+
+use crate::config::{Place, VersionPlace};
+use crate::error::DaemonError;
+use crate::source::{Source, SourceError};
+
+/// Decompressed frames kept in memory, in bytes.
+const CACHE: usize = 16 << 20;
+/// Longest description: a million packs.
+const MAX_DESCRIPTION: u64 = 256 << 20;
+
+/// What is needed of a store to read one version, as JSON.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Description {
+    /// Bytes of the disk.
+    size: u64,
+    /// The version's tree: its kind (0 all zeroes, 1 all the base image's blocks, 2 a node), and the node's map and place there.
+    root: (u8, u32, u32),
+    /// Bytes of a block.
+    block_size: u32,
+    /// The number of the present key.
+    key_number: u32,
+    /// Keys by their numbers, as hexadecimal digits; none in a store without a key.
+    keys: BTreeMap<u32, String>,
+    packs: Vec<PackPlace>,
+    maps: Vec<MapPlace>,
+}
+
+/// A pack that the version needs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PackPlace {
+    id: u32,
+    /// Number of the key that it is sealed with.
+    key: u32,
+    index: PathBuf,
+    /// The checksum that the index ends with, as hexadecimal digits.
+    check: String,
+    data: PathBuf,
+}
+
+/// A map that the version needs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MapPlace {
+    id: u32,
+    path: PathBuf,
+    /// The checksum that it ends with, as hexadecimal digits.
+    check: String,
+}
+
+/// A saved version.
+pub struct VersionSource {
+    name: String,
+    content: Content,
+}
+
+impl VersionSource {
+    /// Open what a version is read from.
+    ///
+    /// # Errors
+    /// `Version`.
+    pub fn open(place: &VersionPlace) -> Result<VersionSource, DaemonError> {
+        let name = Place::Version(place.clone()).name();
+        let content = open(place).map_err(|error| DaemonError::Version {
+            name: name.clone(),
+            error,
+        })?;
+        Ok(VersionSource { name, content })
+    }
+}
+
+impl Source for VersionSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8], _: Duration) -> Result<(), SourceError> {
+        self.content
+            .read(buffer, offset)
+            .map_err(|error| match error {
+                VersionsError::Damaged { .. } => SourceError::Wrong(error.to_string()),
+                error => SourceError::Unreachable(error.to_string()),
+            })
+    }
+}
+
+fn open(place: &VersionPlace) -> Result<Content, VersionsError> {
+    let text = read_file(&place.description, MAX_DESCRIPTION)?;
+    let found: Description = serde_json::from_slice(&text)
+        .map_err(|error| VersionsError::Invalid(format!("its description: {error}")))?;
+    let root = match found.root {
+        (0, _, _) => NodeRef::Zero,
+        (1, _, _) => NodeRef::Base,
+        (2, map, index) => NodeRef::Node { map, index },
+        (kind, _, _) => return Err(invalid(format!("a root of kind {kind}"))),
+    };
+    let store = open_store(&found)?;
+    let base = place.base.as_deref().map(Image::open).transpose()?;
+    Ok(Content {
+        store,
+        root,
+        size: found.size,
+        base: base.map(|base| Box::new(Base(base)) as Box<dyn ReadAt>),
+    })
+}
+
+fn open_store(found: &Description) -> Result<Store, VersionsError> {
+    let mut keys = BTreeMap::new();
+    for (number, digits) in &found.keys {
+        let key: Option<[u8; 32]> = unhex(digits);
+        keys.insert(
+            *number,
+            key.ok_or_else(|| invalid("a key of another length"))?,
+        );
+    }
+    let present = keys.remove(&found.key_number);
+    let mut store = Store::new(found.block_size, present.as_ref())?;
+    store.set_keys(found.key_number, &Vec::from_iter(keys));
+    store.set_cache(CACHE);
+    for pack in &found.packs {
+        let index = read_checked(
+            &pack.index,
+            &pack.check,
+            &format!("the index of pack {}", pack.id),
+        )?;
+        let data = store::Place::File(pack.data.clone());
+        // The origin counts for saves only.
+        store.add_pack(pack.id, 0, &index, data, pack.key)?;
+    }
+    for map in &found.maps {
+        let object = format!("map {}", map.id);
+        let file = MapFile::decode(&read_checked(&map.path, &map.check, &object)?, &object)?;
+        if file.id() != map.id {
+            return Err(invalid(format!("{object} is another map")));
+        }
+        store.maps.insert(Arc::new(file));
+    }
+    Ok(store)
+}
+
+fn read_checked(path: &Path, check: &str, object: &str) -> Result<Vec<u8>, VersionsError> {
+    let check: Option<Check> = unhex(check);
+    let check = check.ok_or_else(|| invalid(format!("no checksum of {object}")))?;
+    let bytes = read_file(path, u64::MAX)?;
+    expect(&bytes, Some(&check), object)?;
+    Ok(bytes)
+}
+
+/// Read a whole file. The offset of a descriptor, which other processes may share, is not moved.
+fn read_file(path: &Path, longest: u64) -> Result<Vec<u8>, VersionsError> {
+    let file = FileSource::open(path)?;
+    if file.len() > longest {
+        return Err(invalid(format!("{} is too long", path.display())));
+    }
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+fn invalid(reason: impl Into<String>) -> VersionsError {
+    VersionsError::Invalid(reason.into())
+}
+
+/// The content of a base image, raw or qcow2.
+struct Base(Image);
+
+impl ReadAt for Base {
+    fn len(&self) -> u64 {
+        self.0.content().len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), ReadError> {
+        self.0.content().read_exact_at(buf, offset)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, ReadError> {
+        self.0.content().next_data(offset)
+    }
+}
