@@ -292,6 +292,8 @@ class BlockStore:
         self, content: Content, output: _Path,
         backing: tuple[str, str] | None = None, progress: _Progress = None,
     ) -> int: ...
+    def read(
+        self, content: Content, offset: int, length: int) -> bytes: ...
     def create_manifest(
         self, content: Content, output: _Path,
         known: tuple[_Root, _Path] | None = None,

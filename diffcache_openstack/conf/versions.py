@@ -128,6 +128,16 @@ Most bytes per second to read from a disk while it is saved, in bytes or with a
 unit. Lower values slow down guests less and saving more. Unset means no limit.
 A request may set a lower limit.
 '''),
+    cfg.BoolOpt(
+        'manifests',
+        default=False,
+        help='''
+Whether the store keeps a manifest of each version: hashes of the whole disk,
+32 bytes for 64 KiB, by which each part is verified when a server boots from
+the version while it arrives. Without it such a server waits until its disk is
+restored. The first save of a disk reads it once more for that; later ones read
+what changed.
+'''),
     cfg.IntOpt(
         'workers',
         default=4,

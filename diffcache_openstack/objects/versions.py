@@ -58,6 +58,8 @@ DONE = 'done'
 FAILED = 'failed'
 CANCELLED = 'cancelled'
 TASK_STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
+# For how long a version that a host reads is not deleted.
+READ_SECONDS = 900
 # Those of tasks that nothing more will happen to.
 ENDED = (DONE, FAILED, CANCELLED)
 

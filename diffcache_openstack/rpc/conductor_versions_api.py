@@ -35,6 +35,7 @@ HISTORY = rpc_history.History({
     '1.1': ('restore_version.way',),
     '1.2': ('read_head', 'move_head'),
     '1.3': ('rotate_key',),
+    '1.4': ('open_version', 'close_version'),
 })
 VERSION = HISTORY.latest
 
@@ -181,6 +182,29 @@ class VersionsAPI:
         """
         answer = self._client.call(ctxt, 'begin_local', host=host, new=new)
         return None if answer is None else (answer[0], answer[1])
+
+    def open_version(self, ctxt: contexts.RequestContext, host: str,
+                     version_id: str, project_id: str
+                     ) -> objects.VersionDisk:
+        """Let a host read a version; return what its store has of its disk.
+
+        The version is not deleted within the next
+        :data:`.objects.versions.READ_SECONDS`; a repeated call begins them
+        anew.
+
+        :param project_id: of the server that reads it
+        :raises NotFound: the project has no such version
+        :raises Conflict: the version is not complete, or has several disks
+        """
+        return self._client.call(ctxt, 'open_version', host=host,
+                                 version_id=version_id,
+                                 project_id=project_id)
+
+    def close_version(self, ctxt: contexts.RequestContext, host: str,
+                      version_id: str) -> None:
+        """Note that a host reads a version no longer; idempotent."""
+        self._client.call(ctxt, 'close_version', host=host,
+                          version_id=version_id)
 
     def read_head(self, ctxt: contexts.RequestContext, host: str,
                   task_id: str, place: str) -> tuple[int, str] | None:

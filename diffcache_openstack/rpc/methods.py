@@ -375,6 +375,12 @@ _VERSIONS: Table = {
                              {'policy': _object('VersionPolicy')}),
         'unset_policy': Method(CONTROLLER, {'policy_id': UUID}),
         'report_task': Method(HOSTS, {'report': _object('TaskReport')}),
+        'open_version': Method(
+            HOSTS, {'host': HOST, 'version_id': UUID, 'project_id': IMAGE},
+            speakers=_argument_host),
+        'close_version': Method(
+            HOSTS, {'host': HOST, 'version_id': UUID},
+            speakers=_argument_host),
         'read_head': Method(
             HOSTS, {'host': HOST, 'task_id': UUID, 'place': PLACE},
             changes=False, speakers=_argument_host),

@@ -28,6 +28,7 @@ from diffcache_openstack.store import base
 from diffcache_openstack.versions.guests import guest_views
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import descriptions
+from diffcache_openstack.versions.restore import reading
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.restore import rollback
 from diffcache_openstack.versions.restore import rollback_journal
@@ -70,6 +71,8 @@ class Disk:
     # disk may have written: then a header that names a backing file is
     # refused.
     format: str | None = None
+    # Keep manifests of its versions from this one on, see :mod:`.manifests`.
+    manifest: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +182,8 @@ class VersionStore:
         return [save_request.SaveRequest(
             disk.path, disk.series, disk.parent, alpha, disk.snapshot,
             job.rate, disk.base, disk.base_id, _snapshotter(disk, together),
-            without_snapshot=disk.without_snapshot, disk_format=disk.format)
-            for disk in disks]
+            without_snapshot=disk.without_snapshot, disk_format=disk.format,
+            manifest=disk.manifest) for disk in disks]
 
     def _with_format(self, disk: Disk) -> Disk:
         if disk.format is not None:
@@ -244,6 +247,14 @@ class VersionStore:
         """
         head = self._access.head()
         manifests.load(self._access, head, head.find(name), output)
+
+    def read(self, name: str, base: pathlib.Path | None = None
+             ) -> reading.VersionReader:
+        """Open a version to read it at any place.
+
+        :param base: its base image, if it has one
+        """
+        return reading.VersionReader(self._access, name, base)
 
     def describe(self, name: str) -> descriptions.Described:
         """Open what a version is read from, for diffcached."""

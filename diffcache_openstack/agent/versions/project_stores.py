@@ -104,6 +104,10 @@ class ProjectStores:
         """Open the store of a project, with a new key if it needs one."""
         return self.of(project_id).open_for_save(project_id, task_id)
 
+    def keeps_manifests(self, project_id: str) -> bool:
+        """Return whether saves of a project keep manifests of versions."""
+        return self.of(project_id).keeps_manifests
+
     def accept(self, project_id: str, job: version_store.Job, task_id: str
                ) -> acceptance.Accepted:
         """Accept what hosts that may only add to a store have added.

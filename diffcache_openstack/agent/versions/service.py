@@ -21,6 +21,7 @@ import uuid
 from oslo_config import cfg
 
 from diffcache_openstack.agent.versions import arbiters
+from diffcache_openstack.agent.versions import base_files
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.agent.versions import images
 from diffcache_openstack.agent.versions import project_stores
@@ -45,12 +46,14 @@ Watch = collections.abc.Callable[[int, int], bool]
 class VersionService:
     """Performs the tasks of this host, and those that Nova's driver starts.
 
+    :ivar stores: of projects
+    :ivar base_files: finds base images
     :param agent: provides base images
     :param conductor: receives reports on tasks
     :param name: of this host
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, agent: version_worker.Images,
+    def __init__(self, conf: cfg.ConfigOpts, agent: base_files.Images,
                  conductor: conductor_versions_api.VersionsAPI, name: str
                  ) -> None:
         self._conf = conf
@@ -59,12 +62,14 @@ class VersionService:
         self._context = contexts.RequestContext.for_service(name)
         options = conf.versions
         state = pathlib.Path(conf.agent.state_dir) / 'versions'
+        self.stores = project_stores.ProjectStores(
+            conf, memory=state / 'stores', arbiter_of=self._arbiter_of)
         worker = version_worker.Worker(
-            project_stores.ProjectStores(
-                conf, memory=state / 'stores', arbiter_of=self._arbiter_of),
-            guests.Guests(options.libvirt_uri, options.directories),
-            agent, images.Images(conf), state / 'work', options.rate,
+            self.stores,
+            guests.Guests(options.libvirt_uri, options.directories), agent,
+            images.Images(conf), state / 'work', options.rate,
             options.min_rate)
+        self.base_files = worker.base_files
         self.tasks = tasks.Tasks(
             state / 'tasks', worker.perform, self._report,
             tasks.Workers(options.workers, options.project_workers,

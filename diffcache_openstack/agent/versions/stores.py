@@ -127,6 +127,11 @@ class Stores:
         return store.accept(self._inbox(project_id), job)
 
     @property
+    def keeps_manifests(self) -> bool:
+        """Whether saves keep manifests, from which servers boot lazily."""
+        return self._options.manifests
+
+    @property
     def rewrite_limit(self) -> int:
         """Bytes that one task seals with another key at most."""
         return self._options.prune_limit

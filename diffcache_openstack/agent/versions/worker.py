@@ -12,11 +12,13 @@
 """What this host does with versions: one method for each kind of task."""
 
 import contextlib
+import dataclasses
 import logging
 import pathlib
 import shutil
 import typing
 
+from diffcache_openstack.agent.versions import base_files
 from diffcache_openstack.agent.versions import bases
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.agent.versions import images
@@ -43,17 +45,10 @@ _RETRYABLE = (exceptions.Busy, exceptions.ServiceUnavailable)
 _MAX_RANGES = 1000
 
 
-class Images(typing.Protocol):
-    """Source of base images; see :class:`.images.serving.ImageServer`."""
-
-    def deliver_content(self, content_id: str | None, output: pathlib.Path
-                        ) -> bool:
-        """Write the content with an id; False if no image has it."""
-
-
 class Worker:
     """Performs tasks.
 
+    :ivar base_files: finds base images
     :param agent: provides base images
     :param directory: for temporary files of tasks
     :param rate: bytes per second that are read of a disk at most, or None
@@ -61,15 +56,16 @@ class Worker:
     """
 
     def __init__(self, stored: project_stores.ProjectStores,
-                 found: guests.Guests, agent: Images, glance: images.Images,
+                 found: guests.Guests, agent: base_files.Images,
+                 glance: images.Images,
                  directory: pathlib.Path, rate: int | None,
                  min_rate: int = 1) -> None:
         self._stores = stored
         self._guests = found
-        self._agent = agent
         self._glance = glance
         self._directory = directory
         self._bases = bases.BaseIds(directory.parent / 'bases.json')
+        self.base_files = base_files.BaseFiles(agent, found, self._bases)
         self._rate = rate
         self._min_rate = min_rate
         self._methods: dict[str, tasks.Perform] = {
@@ -131,7 +127,10 @@ class Worker:
 
     def _save_once(self, running, store, guest) -> list[catalogue.Version]:
         """Save, or return the versions if an earlier attempt was completed."""
-        disks = [self._engine_disk(guest, disk) for disk in guest.disks]
+        manifest = self._stores.keeps_manifests(running.task.project_id)
+        disks = [dataclasses.replace(self._engine_disk(guest, disk),
+                                     manifest=manifest)
+                 for disk in guest.disks]
         return store.save(disks, _running_guest(guest),
                           _alpha(running.task.alpha), self._job(running),
                           token=running.task.id)
@@ -212,7 +211,7 @@ class Worker:
         [disk] = task.disks
         with self._scratch(task) as scratch:
             image = scratch / 'qcow2'
-            base, base_id = self._base_of(disk, scratch)
+            base, base_id = self.base_files.bring(disk, scratch / 'base')
             self._stores.open(task.project_id).export(
                 disk.version, restoring.Output(image, 'qcow2'), base,
                 base_id, self._job(running))
@@ -223,26 +222,6 @@ class Worker:
                 family=task.base_image, version_id=task.version_id,
                 min_disk=-(-disk.size // 2 ** 30)), running.progress)
         running.report.result = tasks.result(image_id=image_id, uploaded=size)
-
-    def _base_of(self, disk, scratch
-                 ) -> tuple[pathlib.Path | None, str | None]:
-        """Return the file of a disk's base image, and its content id.
-
-        :raises ObjectMissing: neither the site nor this host has it
-        """
-        if disk.base_name is None:
-            return None, None
-        path = scratch / 'base'
-        if self._agent.deliver_content(disk.base_id, path):
-            return path, disk.base_id
-        with contextlib.suppress(exceptions.InvalidInput):
-            path = self._guests.check(pathlib.Path(disk.base_name))
-            if path.is_file():
-                return path, self._bases.content_id(path)
-        raise exceptions.ObjectMissing(
-            f'The base image {disk.base_name} (content {disk.base_id}) of the'
-            f' version is missing in the catalogue and on this host: restore'
-            f' that image.')
 
     @contextlib.contextmanager
     def _scratch(self, task) -> typing.Iterator[pathlib.Path]:

@@ -122,6 +122,19 @@ class VersionsManager:
         return self._versions.begin_local(host, new)
 
     @messaging.exposed
+    def open_version(self, ctxt: contexts.RequestContext, host: str,
+                     version_id: str, project_id: str
+                     ) -> objects.VersionDisk:
+        """Let a host read a version, which is not deleted meanwhile."""
+        return self._versions.open(host, version_id, project_id)
+
+    @messaging.exposed
+    def close_version(self, ctxt: contexts.RequestContext, host: str,
+                      version_id: str) -> None:
+        """Note that a host reads a version no longer."""
+        self._versions.close(host, version_id)
+
+    @messaging.exposed
     def read_head(self, ctxt: contexts.RequestContext, host: str,
                   task_id: str, place: str) -> list | None:
         """Return the head of a store."""

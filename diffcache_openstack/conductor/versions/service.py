@@ -13,6 +13,7 @@
 
 import contextlib
 import datetime
+import hashlib
 import json
 import typing
 import uuid
@@ -116,6 +117,21 @@ class VersionService:
             self._database.write(_export, version_id, task_id, name,
                                  base.now())
         self._dispatcher.wake()
+
+    def open(self, host: str, version_id: str, project_id: str
+             ) -> objects.VersionDisk:
+        """Let a host read a version, which is not deleted meanwhile.
+
+        :raises NotFound: the project has no such version
+        :raises Conflict: it is not complete, or has several disks
+        """
+        return self._database.write(_open, host, version_id, project_id,
+                                    base.now())
+
+    def close(self, host: str, version_id: str) -> None:
+        """Note that a host reads a version no longer."""
+        self._database.write(plans.drop_lease,
+                             _read_lease(version_id) + _digest(host), host)
 
     def diff(self, version_id: str, against: str, task_id: str) -> None:
         """Start to compare two versions."""
@@ -256,6 +272,11 @@ def forget(session: orm.Session, version_id: str,
     """Start to delete a version, in a transaction; it may be repeated."""
     if db.need(session, version_id).state == versions.DELETING:
         return
+    if plans.leased(session, _read_lease(version_id), when):
+        raise exceptions.Conflict(
+            f'Cannot delete version {version_id}: a server boots from it while'
+            f' it arrives. Try again when it is whole at the host of the'
+            f' server, or some minutes after the server was deleted.')
     if not db.begin_deleting(session, version_id, when):
         return
     row = db.need(session, version_id)
@@ -348,6 +369,32 @@ def _export(session, version_id, task_id, name, when):
         server_id=row.server_id, version_id=version_id,
         disks=db.disks(row)[:1], name=name, image_id=row.image_id,
         base_image=row.base_image), when)
+
+
+def _open(session, host, version_id, project_id, when):
+    row = _complete(session, version_id)
+    if row.project_id != project_id:
+        raise exceptions.NotFound(
+            f'Project {project_id} has no version {version_id}.')
+    found = db.disks(row)
+    if len(found) != 1:
+        raise exceptions.Conflict(
+            f'Version {version_id} has {len(found)} disks, and a server boots'
+            f' from one: export the version as an image.')
+    plans.take_lease(
+        session, _read_lease(version_id) + _digest(host), host, when,
+        when + datetime.timedelta(seconds=versions.READ_SECONDS))
+    return found[0]
+
+
+def _read_lease(version_id: str) -> str:
+    """Return the prefix of the leases of hosts that read a version."""
+    return f'version-read:{version_id}:'
+
+
+def _digest(host: str) -> str:
+    """Return a short name for a host, whose own may be too long."""
+    return hashlib.sha256(host.encode()).hexdigest()[:16]
 
 
 def _diff(session, version_id, against, task_id, when):

@@ -145,7 +145,14 @@ class Upkeep:
             for version in retention.dropped(found, kept):
                 LOG.info('Deleting version %s of server %s by policy %s',
                          version.id, server_id, policy.id)
-                self._database.write(service.forget, version.id, now)
+                self._forget(version.id, now)
+
+    def _forget(self, version_id, now):
+        try:
+            self._database.write(service.forget, version_id, now)
+        except exceptions.Conflict as error:
+            # A server boots from it; a later round deletes it.
+            LOG.info('Version %s is not deleted now: %s', version_id, error)
 
     def _give_back(self, now):
         """Start to prune stores with deleted versions."""

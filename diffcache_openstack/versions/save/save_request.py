@@ -55,3 +55,5 @@ class SaveRequest:
     # Read in place of raw disks.
     views: guest_views.GuestViews | None = None
     group_blocks: int = GROUP_BLOCKS
+    # Keep a manifest of the version, though none of an earlier one is kept.
+    manifest: bool = False

@@ -321,11 +321,13 @@ class _Save:
 
     def _carry_manifest(self, request: save_request.SaveRequest,
                         version: catalogue.Version) -> None:
-        """Keep a manifest of a version if one of an earlier version is kept.
+        """Keep a manifest of a version, if one of an earlier version is kept.
 
-        Only what changed since is read for it.
+        Only what changed since is read for it. The first one is kept on
+        request.
         """
-        if manifests.known(self._head, version) is None:
+        if (not request.manifest
+                and manifests.known(self._head, version) is None):
             return
         path = self._staging / f'manifest-{version.number}'
         try:

@@ -43,6 +43,20 @@ pub enum Place {
     Build(BuildPlace),
     /// A saved version, in a store on this host.
     Version(VersionPlace),
+    /// A process of this host.
+    Local(LocalPlace),
+}
+
+/// A process of this host that serves the image over HTTP and answers Range.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalPlace {
+    /// What it is, for logs and the status.
+    pub name: String,
+    /// Its unix socket.
+    pub socket: PathBuf,
+    /// Path of the image there.
+    pub path: String,
 }
 
 /// A saved version.
@@ -149,7 +163,7 @@ impl Place {
     pub fn build(&self) -> Option<&BuildPlace> {
         match self {
             Place::Build(place) => Some(place),
-            Place::Plain(_) | Place::Peer(_) | Place::Version(_) => None,
+            Place::Plain(_) | Place::Peer(_) | Place::Version(_) | Place::Local(_) => None,
         }
     }
 
@@ -159,6 +173,7 @@ impl Place {
             Place::Plain(name) => name.clone(),
             Place::Peer(place) => place.peer.clone(),
             Place::Version(place) => format!("version {}", place.version),
+            Place::Local(place) => place.name.clone(),
             Place::Build(place) => {
                 let patches = place.patches().map(|patch| format!(", patch {patch}"));
                 format!("base {}{}", place.base, patches.collect::<String>())
@@ -273,6 +288,16 @@ impl Config {
         if config.sources.is_empty() || config.sources.len() > MAX_SOURCES {
             let reason = format!("an image has 1 to {MAX_SOURCES} sources");
             return Err(DaemonError::Config(reason));
+        }
+        let is_request_line = |place: &LocalPlace| {
+            let path = place.path.as_bytes();
+            path.starts_with(b"/") && path.iter().all(u8::is_ascii_graphic)
+        };
+        for place in &config.sources {
+            if matches!(place, Place::Local(place) if !is_request_line(place)) {
+                let reason = format!("the path of {} cannot be requested", place.name());
+                return Err(DaemonError::Config(reason));
+            }
         }
         let mut builds = config.sources.iter().filter_map(Place::build);
         if builds.any(|build| build.patches().count() > MAX_PATCHES) {

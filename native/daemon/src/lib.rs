@@ -4,7 +4,7 @@
 //! capabilities and answers the requests. When a worker dies, the keeper starts the next, which first answers the requests that it finds in the
 //! shared memory: reads of an immutable file may be answered twice, so no request is lost.
 //!
-//! * [`lazy_file`] serves ranges: from the [`leaves`] that are on the local disk, or else by one fetch ([`flights`]) per chunk from the [`sources`]: its [`homes`] at the site, files, HTTP servers, [`peer`]s and saved [`version`]s.
+//! * [`lazy_file`] serves ranges: from the [`leaves`] that are on the local disk, or else by one fetch ([`flights`]) per chunk from the [`sources`]: its [`homes`] at the site, files, HTTP servers, [`peer`]s, saved [`version`]s and [`local`] processes.
 //! * A read waits for its leaves only; the rest of its chunks is fetched [`aside`].
 //! * [`peer_requests`] are what the data plane of this host asks for peers.
 //! * [`prefetch`] fetches what is going to be read; [`learned`] counts what was, and [`record`] notes it.
@@ -25,6 +25,7 @@ pub mod keeper;
 pub mod lazy_file;
 pub mod learned;
 pub mod leaves;
+pub mod local;
 pub mod local_patch;
 pub mod mapping;
 pub mod object;

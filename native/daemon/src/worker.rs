@@ -24,6 +24,7 @@ use crate::hydration::Plan;
 use crate::lazy_file::LazyFile;
 use crate::learned::Learned;
 use crate::leaves::Leaves;
+use crate::local::LocalSource;
 use crate::local_patch;
 use crate::peer::{Peers, Role};
 use crate::peer_requests;
@@ -186,6 +187,7 @@ fn open_sources(
     let manifest = Arc::new(manifest.clone());
     let open = |place: &Place| match place {
         Place::Plain(image) => Ok(source::open_plain(image)),
+        Place::Local(place) => Ok(Box::new(LocalSource::new(place)) as Box<dyn Source>),
         Place::Version(place) => {
             let source = VersionSource::open(place)?;
             Ok(Box::new(source) as Box<dyn Source>)

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use diffcache_core::manifest::Manifest;
-use diffcache_core::source::FileSource;
+use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_core::task::Task;
 use diffcache_qcow2::header::Backing;
 use diffcache_qcow2::snapshots::Disk as Qcow2Disk;
@@ -26,7 +26,7 @@ use diffcache_versions::store::{Place, Remote, Store};
 use diffcache_versions::tree::Live;
 use diffcache_versions::VersionsError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::blocks::{manifest_dict, manifest_error, os_error, run, source_error};
 use crate::errors::ObjectMissing;
@@ -71,7 +71,7 @@ struct BlockStore(RwLock<Store>);
 struct VersionLive(Live);
 
 impl BlockStore {
-    fn read(&self) -> RwLockReadGuard<'_, Store> {
+    fn store(&self) -> RwLockReadGuard<'_, Store> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,7 +163,7 @@ impl BlockStore {
     ) -> PyResult<()> {
         run(py, progress, |task| {
             let image = Disk::open(&base).map_err(qcow2_error)?;
-            let store = self.read();
+            let store = self.store();
             let index = BaseIndex::create(image.content(), store.block_size, &store.cipher, task)
                 .map_err(versions_error)?;
             std::fs::write(&out_path, index.encode())
@@ -195,12 +195,12 @@ impl BlockStore {
         };
         let saved = run(py, progress, |task| {
             let mut saved =
-                save::save_disk(&self.read(), &request, task).map_err(versions_error)?;
+                save::save_disk(&self.store(), &request, task).map_err(versions_error)?;
             let origin = request.target.version;
             let added = self.write().add_written(&saved.packs, origin);
             added.map_err(versions_error)?;
             saved.blocks_changed =
-                save::blocks_changed(&self.read(), &request, &saved).map_err(versions_error)?;
+                save::blocks_changed(&self.store(), &request, &saved).map_err(versions_error)?;
             Ok(saved)
         })?;
         Ok(SavedDisk::from(saved))
@@ -217,7 +217,7 @@ impl BlockStore {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Comparison> {
         let found = run(py, progress, |task| {
-            compare_disk(&self.read(), &source.0, &against.0, &version.0, task)
+            compare_disk(&self.store(), &source.0, &against.0, &version.0, task)
                 .map_err(versions_error)
         })?;
         Ok(Comparison::from(found))
@@ -235,7 +235,7 @@ impl BlockStore {
     ) -> PyResult<Ranges> {
         let (old, new) = (to_root(old)?, to_root(new)?);
         py.detach(|| {
-            let store = self.read();
+            let store = self.store();
             let base = base_id.as_deref().and_then(|id| store.base(id));
             let end = size.div_ceil(u64::from(store.block_size));
             differences(&store, (old, &[]), new, base, end).map_err(versions_error)
@@ -273,6 +273,22 @@ impl BlockStore {
                 .map(|(name, format)| Backing { name, format });
             image.to_qcow2(&output, backing, task)
         })
+    }
+
+    /// Returns `length` bytes of a version from `offset` on, which are wholly inside.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        content: &Content,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.with_image(py, content, None, |image, _| {
+            let mut bytes = vec![0; length];
+            image.read_exact_at(&mut bytes, offset)?;
+            Ok(bytes)
+        })?;
+        Ok(PyBytes::new(py, &bytes))
     }
 
     /// Writes the manifest of a version; returns what `blocks.manifest_create` does. What the version shares with the tree `known` (root, manifest's
@@ -328,14 +344,14 @@ impl BlockStore {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(Vec<String>, Vec<u32>)> {
         let damage = run(py, progress, |task| {
-            check::verify_pack(&self.read(), id, length, task).map_err(versions_error)
+            check::verify_pack(&self.store(), id, length, task).map_err(versions_error)
         })?;
         Ok((damage.reasons, damage.slots.into_iter().collect()))
     }
 
     /// The slots of the blocks that a pack has.
     fn pack_slots(&self, id: u32) -> PyResult<Vec<u32>> {
-        let store = self.read();
+        let store = self.store();
         let pack = store.pack(id).map_err(versions_error)?;
         Ok(pack.index.all_slots().collect())
     }
@@ -349,7 +365,7 @@ impl BlockStore {
     ) -> PyResult<Vec<bool>> {
         let roots: Vec<NodeRef> = roots.into_iter().map(to_root).collect::<PyResult<_>>()?;
         py.detach(|| {
-            let store = self.read();
+            let store = self.store();
             let mut hits = Hits::new(&store, &damaged);
             Ok(roots.into_iter().map(|root| hits.hits(root)).collect())
         })
@@ -357,14 +373,20 @@ impl BlockStore {
 
     /// Checks a map's file; raises if it is damaged.
     fn verify_map(&self, py: Python<'_>, id: u32) -> PyResult<()> {
-        py.detach(|| self.read().maps.get(id).map(|_| ()).map_err(versions_error))
+        py.detach(|| {
+            self.store()
+                .maps
+                .get(id)
+                .map(|_| ())
+                .map_err(versions_error)
+        })
     }
 
     /// What some trees need.
     fn live(&self, py: Python<'_>, roots: Vec<Root>) -> PyResult<VersionLive> {
         let roots: Vec<NodeRef> = roots.into_iter().map(to_root).collect::<PyResult<_>>()?;
         py.detach(|| {
-            let store = self.read();
+            let store = self.store();
             let mut live = Live::default();
             for root in roots {
                 live.add(&store.maps, root).map_err(versions_error)?;
@@ -375,13 +397,13 @@ impl BlockStore {
 
     /// Blocks of a pack that are needed, and that are not.
     fn need(&self, id: u32, live: &VersionLive) -> PyResult<(u64, u64)> {
-        let need = check::need(&self.read(), id, &live.0).map_err(versions_error)?;
+        let need = check::need(&self.store(), id, &live.0).map_err(versions_error)?;
         Ok((need.live, need.dead))
     }
 
     /// Nodes of a map that are needed, and that are not.
     fn need_map(&self, id: u32, live: &VersionLive) -> PyResult<(u64, u64)> {
-        let map = self.read().maps.get(id).map_err(versions_error)?;
+        let map = self.store().maps.get(id).map_err(versions_error)?;
         let all = (0..map.len() as u32).filter(|i| map.node(*i).is_ok());
         let needed = live.0.nodes_of(id);
         Ok((needed, all.count() as u64 - needed))
@@ -428,7 +450,7 @@ impl BlockStore {
         staging: PathBuf,
     ) -> PyResult<(PathBuf, u64)> {
         py.detach(|| {
-            check::compact_map(&self.read(), id, &live.0, &staging).map_err(versions_error)
+            check::compact_map(&self.store(), id, &live.0, &staging).map_err(versions_error)
         })
     }
 }
@@ -441,7 +463,7 @@ impl BlockStore {
         write: impl FnOnce(&Store, &Task<'_>) -> Result<Written, VersionsError> + Send,
     ) -> PyResult<WrittenPack> {
         let written = run(py, progress, |task| {
-            write(&self.read(), task).map_err(versions_error)
+            write(&self.store(), task).map_err(versions_error)
         })?;
         Ok(WrittenPack::from(&written))
     }
@@ -455,7 +477,7 @@ impl BlockStore {
     ) -> PyResult<T> {
         let root = to_root(content.root)?;
         run(py, progress, |task| {
-            let store = self.read();
+            let store = self.store();
             let base = content.base.as_deref().map(Disk::open).transpose();
             let base = base.map_err(qcow2_error)?;
             let image = Image {

@@ -1,0 +1,111 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions that hosts read while servers boot from them."""
+
+import datetime
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor.versions import service
+from diffcache_openstack.conductor.versions import upkeep
+from diffcache_openstack.db.versions import versions as db
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import versions
+from tests.unit.conductor import fakes
+from tests.unit.conductor.versions import test_upkeep
+from tests.unit.db import database
+
+PROJECT = test_upkeep.PROJECT
+VERSION = '322bde76-949e-4c77-a812-310ab1466fc5'
+OTHER = '322bde76-949e-4c77-a812-310ab1466fc6'
+
+
+class ReadingTest(database.DatabaseTest):
+
+    def setUp(self):
+        super().setUp()
+        self.nova = fakes.Nova(PROJECT, 'q')
+        self.service = service.VersionService(
+            self.conf, self.database, test_upkeep.Dispatcher(), self.nova)
+        self.create(VERSION)
+
+    def create(self, version_id, saved=None):
+        now = objects_base.now()
+        self.write(db.create, objects.NewVersion(
+            id=version_id, server_id='s', project_id=PROJECT), now)
+        self.write(db.saved, version_id, 'h1', saved or fakes.saved(), now)
+
+    def state(self, version_id=VERSION):
+        return self.read(db.need, version_id).state
+
+    def later(self, seconds):
+        return objects_base.now() + datetime.timedelta(seconds=seconds)
+
+    def test_a_host_gets_what_the_store_has_of_the_disk(self):
+        disk = self.service.open('h1', VERSION, PROJECT)
+        [expected] = fakes.saved().disks
+        self.assertEqual((expected.device, expected.size),
+                         (disk.device, disk.size))
+
+    def test_of_another_project_it_gets_nothing(self):
+        self.assertRaises(exceptions.NotFound, self.service.open, 'h1',
+                          VERSION, 'other')
+        self.assertRaises(exceptions.NotFound, self.service.open, 'h1', OTHER,
+                          PROJECT)
+
+    def test_one_that_is_being_deleted_is_not_opened(self):
+        self.service.delete(VERSION)
+        self.assertRaises(exceptions.Conflict, self.service.open, 'h1',
+                          VERSION, PROJECT)
+
+    def test_of_several_disks_none_is_chosen(self):
+        saved = fakes.saved()
+        saved.disks = saved.disks * 2
+        self.create(OTHER, saved)
+        self.assertRaises(exceptions.Conflict, self.service.open, 'h1',
+                          OTHER, PROJECT)
+
+    def test_while_a_host_reads_it_it_is_not_deleted(self):
+        self.service.open('h1', VERSION, PROJECT)
+        self.service.open('h2', VERSION, PROJECT)
+        error = self.assertRaises(exceptions.Conflict, self.service.delete,
+                                  VERSION)
+        self.assertIn('while it arrives', str(error))
+        self.assertEqual(versions.AVAILABLE, self.state())
+        self.write(service.forget, VERSION,
+                   self.later(versions.READ_SECONDS + 1))
+        self.assertEqual(versions.DELETING, self.state())
+
+    def test_when_all_hosts_have_read_it_it_is_deleted(self):
+        self.service.open('h1', VERSION, PROJECT)
+        self.service.open('h2', VERSION, PROJECT)
+        self.service.close('h1', VERSION)
+        self.service.close('h1', VERSION)
+        self.assertRaises(exceptions.Conflict, self.service.delete, VERSION)
+        self.service.close('h2', VERSION)
+        self.service.delete(VERSION)
+        self.assertEqual(versions.DELETING, self.state())
+
+    def test_other_versions_are_deleted_all_the_same(self):
+        self.create(OTHER)
+        self.service.open('h1', VERSION, PROJECT)
+        self.service.delete(OTHER)
+        self.assertEqual(versions.DELETING, self.state(OTHER))
+
+    def test_a_policy_deletes_it_in_a_later_round(self):
+        worker = upkeep.Upkeep(self.conf, self.database, self.service,
+                               self.nova, 'me')
+        self.service.open('h1', VERSION, PROJECT)
+        worker._forget(VERSION, objects_base.now())
+        self.assertEqual(versions.AVAILABLE, self.state())
+        worker._forget(VERSION, self.later(versions.READ_SECONDS + 1))
+        self.assertEqual(versions.DELETING, self.state())
