@@ -61,12 +61,14 @@ from diffcache_openstack.agent.lazy import images as lazy_images
 from diffcache_openstack.agent.lazy import learning as lazy_learning
 from diffcache_openstack.agent.lazy import reports as hydration_reports
 from diffcache_openstack.agent.lazy import servers as lazy_servers
+from diffcache_openstack.agent.lazy import versions as lazy_versions
 from diffcache_openstack.agent import link
 from diffcache_openstack.agent.local import api as local_api
 from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server as local_server
 from diffcache_openstack.agent.local import usage as usages
+from diffcache_openstack.agent.local import versions as local_versions
 from diffcache_openstack.agent import metrics as agent_metrics
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import compressing
@@ -289,13 +291,24 @@ class Agent(service.Service):
         self._delivery = delivery.Delivery(
             self.site_map, self.server, self._outputs, self._borrowing)
         self._learning = self._new_learning()
+        read_versions = self._new_lazy_versions()
         self._lazy = lazy_images.LazyImages(
             self.conf.lazy, self.host, self._builder, self.transfers, prices,
             self._new_throttle, self._servers, self._learning,
-            self._hydrations)
+            self._hydrations, read_versions)
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self._delivery, usage,
-            self.versions, self._lazy, self._volumes)
+            local_versions.LocalVersions(
+                self.versions, self._lazy, read_versions, self._outputs,
+                self._state / 'versions' / 'delivered'),
+            self._lazy, self._volumes)
+
+    def _new_lazy_versions(self) -> lazy_versions.LazyVersions:
+        return lazy_versions.LazyVersions(
+            self.versions.stores, self.versions.base_files,
+            conductor_versions_api.VersionsAPI(self._bus, self.conf),
+            self.name, self._state / 'versions' / 'lazy',
+            os.path.abspath(self.conf.agent.socket))
 
     def _new_hydrations(self) -> lazy_hydrations.Hydrations | None:
         options = self.conf.lazy

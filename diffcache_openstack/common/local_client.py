@@ -190,6 +190,35 @@ class LocalClient:
         return self._ask('POST', _path(image_id, 'lazy'), {},
                          timeout=timeout)
 
+    def open_version(self, version_id: str, wanted: dict[str, str],
+                     timeout: float = 60.0) -> dict[str, typing.Any]:
+        """Have a version served while it arrives.
+
+        :param wanted: ``project_id`` of the server that boots from it, and
+            ``image_id``, which stands for it in Nova
+        :param timeout: seconds until its file can be read
+        :returns: as :meth:`open_lazy`
+        :raises NotFound: the project has no such version, or the agent is
+            older than this call
+        :raises Conflict: it is not complete, or has several disks
+        """
+        return self._ask('POST', _version_path(version_id, 'lazy'), wanted,
+                         timeout=timeout)
+
+    def version_content(self, version_id: str, wanted: dict[str, str],
+                        stall_timeout: float = 60.0) -> None:
+        """Make the agent write a version's raw content to a file.
+
+        :param wanted: ``project_id`` of the server that boots from it, and
+            ``output``, an absolute path; the file is complete when this
+            returns, and not there if it raises
+        :param stall_timeout: seconds without a sign of life
+        :raises NotFound: the project has no such version
+        :raises Conflict: it is not complete, or has several disks
+        """
+        self._awaited('POST', _version_path(version_id, 'content'), wanted,
+                      stall_timeout, 'delivered', f'version {version_id}')
+
     def lazy(self) -> list[dict[str, typing.Any]]:
         """List the images that are served while they arrive."""
         return self._ask('GET', '/v1/lazy')['images']
@@ -466,6 +495,10 @@ def _volume_path(volume_id: str) -> str:
 
 def _queue_path(image_id):
     return f'/v1/queue/{urllib.parse.quote(image_id, safe="")}'
+
+
+def _version_path(version_id: str, what: str) -> str:
+    return f'/v1/versions/{urllib.parse.quote(version_id, safe="")}/{what}'
 
 
 def _path(image_id, *parts):

@@ -32,6 +32,8 @@ EVENTS = r'^image\.(activate|create|deactivate|delete|reactivate|update' \
 POOL = 'diffcache-ingest'
 #: The property that names the image from which this one was made.
 FAMILY = 'diffcache_base_template'
+#: The property of an image that stands for a version of a server.
+LAZY_VERSION = 'diffcache_lazy_version'
 
 
 class GlanceSource:
@@ -107,6 +109,9 @@ class GlanceSource:
             os_hash_value=image.get('os_hash_value'),
             owner=image.get('owner'), visibility=image['visibility'],
             family=image.get(FAMILY), members=self._members(image))
+        if image.get(LAZY_VERSION):
+            # Its file is no disk.
+            return dataclasses.replace(described, status='stand-in')
         if size > self._largest and described.status == 'active':
             LOG.warning('Not caching image %s: its %d bytes exceed [glance]'
                         ' largest_image; it is served by Glance',

@@ -111,9 +111,10 @@ class LazyBases:
     def _open(self, wanted: sources.Wanted) -> tuple[str | None, str]:
         if getattr(self._migrating, 'now', False):
             return None, _MIGRATION
-        if self._hash_raw_images and wanted.disk_format == sources.RAW:
+        if (self._hash_raw_images and wanted.version is None
+                and wanted.disk_format == sources.RAW):
             return None, _HASH
-        found = self._source.open_lazy(wanted.id)
+        found = self._source.open_lazy(wanted)
         return found.get('path'), str(found.get('reason'))
 
     def add_server(self, instance: typing.Any, image_id: str) -> None:
@@ -150,7 +151,7 @@ class LazyBases:
             if served.get('held'):
                 for image_id, base in bases.items():
                     if links_to(base, served['path']):
-                        self._replace(image_id, base, locked)
+                        self._replace(_wanted(image_id, served), base, locked)
                 # All, before what they read is removed.
                 if not all([leave(base) for base in bases.values()
                             if base.is_file() and not base.is_symlink()]):
@@ -173,13 +174,11 @@ class LazyBases:
         except exceptions.NotFound:
             return []  # The agent is older than this call.
 
-    def _replace(self, image_id: str, base: pathlib.Path,
+    def _replace(self, wanted: sources.Wanted, base: pathlib.Path,
                  locked: Locked) -> None:
         """Replace a link by a whole file, unless Nova removes it."""
         link = os.readlink(base)
         partial = f'{base}.whole{SUFFIX}'
-        wanted = sources.Wanted(image_id, sources.ACTIVE, sources.RAW, None,
-                                None)
 
         def put_in_place() -> bool:
             if not links_to(base, link):
@@ -199,14 +198,23 @@ class LazyBases:
                         ' again: %s', base, error)
             return
         self._tally.lazy('replaced')
-        LOG.info('Image %s has arrived: %s is a file now', image_id, base)
-        self._source.lend(image_id, str(base))
+        LOG.info('Image %s has arrived: %s is a file now', wanted.id, base)
+        self._source.lend(wanted.id, str(base))
 
     def _release(self, content_id: str) -> None:
         try:
             self._client.release_lazy(content_id)
         except exceptions.NotFound as error:
             LOG.debug('Not released: %s', error)
+
+
+def _wanted(image_id: str, served: dict[str, typing.Any]) -> sources.Wanted:
+    """Return what is to be delivered of an image that is served."""
+    # Agents of earlier releases name no versions.
+    version = served.get('version') or {}
+    return sources.Wanted(
+        image_id, sources.ACTIVE, sources.RAW, None, None,
+        version=version.get('id'), owner=version.get('project_id'))
 
 
 def place_link(path: str, target: str) -> None:

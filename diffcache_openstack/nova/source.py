@@ -21,6 +21,7 @@ import dataclasses
 import hashlib
 import logging
 import os
+import time
 import types
 import typing
 
@@ -37,6 +38,9 @@ ACTIVE = 'active'
 # What the catalogue has; all else is rare, and Nova's to download.
 RAW = 'raw'
 FORMATS = (RAW, 'qcow2')
+# Of an image that stands for a version: the version's ID. Its file is never
+# booted.
+VERSION = 'diffcache_lazy_version'
 
 
 class NotOffered(exceptions.PermanentError):
@@ -57,6 +61,9 @@ class Wanted:
     :param algorithm: name of the hash in Glance's ``os_hash_algo``
     :param digest: ``os_hash_value``; None if Glance has none
     :param size: bytes of the file; 0 if Glance does not say
+    :param version: the version of a server that it stands for; None if it is
+        what its file is
+    :param owner: the project that it belongs to
     """
 
     id: str
@@ -65,6 +72,8 @@ class Wanted:
     algorithm: str | None
     digest: str | None
     size: int = 0
+    version: str | None = None
+    owner: str | None = None
 
     @classmethod
     def of(cls, meta: collections.abc.Mapping[str, typing.Any]) -> 'Wanted':
@@ -76,7 +85,9 @@ class Wanted:
                    or more.get('os_hash_algo'),
                    digest=meta.get('os_hash_value')
                    or more.get('os_hash_value'),
-                   size=int(meta.get('size') or 0))
+                   size=int(meta.get('size') or 0),
+                   version=more.get(VERSION) or meta.get(VERSION),
+                   owner=meta.get('owner') or more.get('owner'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +168,9 @@ class Source:
         :raises NotOffered: the download takes fewer bytes over the WAN
         :raises DiffCacheError: what the agent reports; there is no file then
         """
+        if wanted.version is not None:
+            return self._deliver_version(wanted, output)
+
         def ask() -> dict[str, typing.Any]:
             # Of an attempt that the agent's end cut off.
             with contextlib.suppress(FileNotFoundError):
@@ -179,12 +193,36 @@ class Source:
             seconds=float(request.get('seconds') or 0.0),
             wan_bytes=int(request.get('wan_bytes') or 0))
 
-    def open_lazy(self, image_id: str) -> dict[str, typing.Any]:
-        """Have an image served while it arrives; see the agent's client.
+    def _deliver_version(self, wanted: Wanted, output: str) -> Delivery:
+        started = time.monotonic()
+
+        def ask() -> None:
+            # Of an attempt that the agent's end cut off.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(output)
+            self._client.version_content(
+                wanted.version or '',
+                {'project_id': wanted.owner or '', 'output': output},
+                self._stall_timeout)
+
+        self._patience.over(ask)
+        return Delivery('version', f'version {wanted.version}',
+                        time.monotonic() - started, 0)
+
+    def open_lazy(self, wanted: Wanted) -> dict[str, typing.Any]:
+        """Have an image, or the version that it stands for, served.
+
+        See the agent's client.
 
         :raises DiffCacheError: what the agent reports
         """
-        return self._patience.over(lambda: self._client.open_lazy(image_id))
+        if wanted.version is None:
+            return self._patience.over(
+                lambda: self._client.open_lazy(wanted.id))
+        version_id, reader = wanted.version, {
+            'project_id': wanted.owner or '', 'image_id': wanted.id}
+        return self._patience.over(
+            lambda: self._client.open_version(version_id, reader))
 
     def add_lazy_server(self, server_id: str, server: dict[str, typing.Any]
                         ) -> None:

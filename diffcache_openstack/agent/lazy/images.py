@@ -37,6 +37,7 @@ from diffcache_openstack.agent.lazy import hydrations as lazy_hydrations
 from diffcache_openstack.agent.lazy import learning as learnings
 from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.lazy import sources as lazy_sources
+from diffcache_openstack.agent.lazy import versions as lazy_versions
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import lazy as lazy_options
@@ -85,6 +86,7 @@ class LazyImages:
     :param servers: that use the images
     :param learning: exchanges what is read of them; None for none
     :param hydrations: of the images; None without diffcached
+    :param versions: that are served like images; None for none
     """
 
     def __init__(self, options: cfg.ConfigOpts, host: hosts.HostState,
@@ -94,9 +96,11 @@ class LazyImages:
                      [], throttles.Throttle],
                  servers: lazy_servers.Servers,
                  learning: learnings.Learning | None = None,
-                 hydrations: lazy_hydrations.Hydrations | None = None
+                 hydrations: lazy_hydrations.Hydrations | None = None,
+                 versions: lazy_versions.LazyVersions | None = None
                  ) -> None:
         self._options = options
+        self._versions = versions
         self._hydrations = hydrations
         self._servers = servers
         self._learning = learning
@@ -158,6 +162,54 @@ class LazyImages:
                     return {'path': None, 'reason': reason}
             return self._add(template, key)
 
+    def open_version(self, version_id: str, project_id: str, image_id: str
+                     ) -> dict[str, typing.Any]:
+        """Serve a version while it arrives, if that is possible.
+
+        :param project_id: of the server that boots from it
+        :param image_id: stands for the version in Nova
+        :returns: as :meth:`open`
+        :raises NotFound: the project has no such version
+        :raises Conflict: it is not complete, or has several disks
+        :raises ServiceUnavailable: conductor, store or diffcached does not
+            answer
+        """
+        if self._daemon is None or self._versions is None:
+            return {'path': None, 'reason': DISABLED}
+        with self._lock:
+            prepared = self._versions.prepare(version_id, project_id,
+                                              image_id)
+            if prepared is None:
+                return {'path': None, 'reason': lazy_versions.NO_MANIFEST}
+            status = self._daemon.add(prepared.content_id, {
+                'manifest': str(prepared.manifest),
+                'sources': [prepared.source],
+                **self._serving_options()})
+            served = self._served.setdefault(prepared.content_id,
+                                             _outside_of_the_cache())
+            served.released = False
+            self._servers.follow(prepared.content_id, teaches=False)
+            LOG.info('Serving version %s while it arrives, at %s', version_id,
+                     status['path'])
+            return {'path': status['path'], 'reason': None}
+
+    def whole_version(self, version_id: str, project_id: str
+                      ) -> pathlib.Path | None:
+        """Return the file of a version that has arrived, if it is served.
+
+        :param project_id: that the version has to be of
+        :raises ServiceUnavailable: diffcached does not answer
+        """
+        if self._daemon is None or self._versions is None:
+            return None
+        content_id = self._versions.content_of_version(version_id,
+                                                       project_id)
+        if content_id is None:
+            return None
+        status = self._daemon.image(content_id)
+        return pathlib.Path(status['data_path']) if status.get('complete') \
+            else None
+
     def describe_served(self) -> list[dict[str, typing.Any]]:
         """Describe the images that are served.
 
@@ -167,17 +219,36 @@ class LazyImages:
             return []
         found = []
         for each in self._daemon.images():
+            content_id = each['content_id']
+            version = self._version_of(content_id)
             with self._lock:
-                served = self._served.get(each['content_id'])
+                served = self._served.get(content_id)
+            # The bytes of a whole version are here, though it is no object.
+            held = bool(each.get('complete')) if version else \
+                served is not None and served.held
             found.append({
-                **each, 'held': served is not None and served.held,
+                **each, 'held': held,
+                'version': {'id': version.id, 'project_id':
+                            version.project_id} if version else None,
                 'servers': [server.id for server
-                            in self._servers.of(each['content_id'])],
-                'image_ids': [
+                            in self._servers.of(content_id)],
+                'image_ids': list(version.image_ids) if version else [
                     template.id for template
                     in self._host.site_map.current().templates
-                    if template.content_id == each['content_id']]})
+                    if template.content_id == content_id]})
         return found
+
+    def _version_of(self, content_id: str) -> lazy_versions.Version | None:
+        return self._versions.find(content_id) if self._versions else None
+
+    def _content_of(self, image_id: str) -> str:
+        """Return the content of an image, or of the version it stands for.
+
+        :raises NotFound: the catalogue does not have it, or it was withdrawn
+        """
+        found = self._versions.content_of(image_id) if self._versions \
+            else None
+        return found or self._host.site_map.find(image_id).content_id
 
     def add_server(self, server: lazy_servers.Server,
                    wish: lazy_servers.Wish | None = None) -> None:
@@ -187,12 +258,12 @@ class LazyImages:
             for whenever
         :raises NotFound: it is not served
         """
-        template = self._host.site_map.find(server.image_id)
-        is_new = self._servers.add(template.content_id, server)
+        content_id = self._content_of(server.image_id)
+        is_new = self._servers.add(content_id, server)
         if self._learning is not None:
             self._learning.wake()
         if is_new and wish is not None:
-            self._consider(template.content_id, server, wish)
+            self._consider(content_id, server, wish)
         self._host.report_due.set()
 
     def remove_server(self, server_id: str) -> None:
@@ -230,6 +301,8 @@ class LazyImages:
             for content_id in self._served.keys() - found.keys():
                 self._served.pop(content_id).uses.close()
             self._servers.keep(found)
+            if self._versions is not None:
+                self._versions.keep(found)
             for content_id, status in found.items():
                 try:
                     self._look_at(content_id, status)
@@ -267,10 +340,7 @@ class LazyImages:
         manifest = self._builder.manifest(key.id, self._new_throttle())
         wanted = {
             'manifest': str(manifest), 'sources': self._sources.of(key),
-            'homes': self._homes(), 'hydrate': self._options.hydrate,
-            'wait': self._options.wait}
-        if self._options.hydrate_rate:
-            wanted['rate'] = self._options.hydrate_rate
+            'homes': self._homes(), **self._serving_options()}
         profile = self._learning and self._learning.profile(key.id)
         if profile:
             wanted['profile'] = str(profile)
@@ -295,6 +365,11 @@ class LazyImages:
         self._attach(key, status, served)
         self._servers.follow(key.id)
         return {'path': status['path'], 'reason': None}
+
+    def _serving_options(self) -> dict[str, typing.Any]:
+        options = self._options
+        limit = {'rate': options.hydrate_rate} if options.hydrate_rate else {}
+        return {'hydrate': options.hydrate, 'wait': options.wait, **limit}
 
     def _take_room(self, key: views.Key, size: int) -> Served:
         """Set room aside for all of an image, if the cache has it.
@@ -344,6 +419,9 @@ class LazyImages:
     def _look_at(self, content_id: str, status: dict) -> None:
         key = views.Key(views.TEMPLATES, content_id)
         served = self._served.get(content_id)
+        if self._versions is not None and self._version_of(content_id):
+            self._look_at_version(content_id, status)
+            return
         if served is None:
             served = self._take_up(key, status)
         if not status.get('complete'):
@@ -355,6 +433,20 @@ class LazyImages:
             if not served.in_cache:
                 self._drop(key, served)
             self._remove(key, served, status)
+
+    def _look_at_version(self, content_id: str, status: dict) -> None:
+        assert self._versions is not None
+        served = self._served.setdefault(content_id, _outside_of_the_cache())
+        self._servers.follow(content_id, teaches=False)
+        if status.get('complete'):
+            self._versions.close(content_id)
+        else:
+            self._versions.renew(content_id)
+        if served.released:
+            self._remove(views.Key(views.TEMPLATES, content_id), served,
+                         status)
+            if content_id not in self._served:
+                self._versions.forget(content_id)
 
     def _take_up(self, key: views.Key, status: dict) -> Served:
         """Account for an image that an earlier agent had served."""
@@ -448,6 +540,11 @@ class LazyImages:
                 LOG.exception('Could not look after served images')
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
+
+
+def _outside_of_the_cache() -> Served:
+    """Return what is served without being an object of this host."""
+    return Served(contextlib.ExitStack(), in_cache=False)
 
 
 def _is_same(hosts: list[dict[str, str]], used: list[dict]) -> bool:

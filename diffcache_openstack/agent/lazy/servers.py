@@ -110,6 +110,7 @@ class Use:
     :ivar run: number of the run that is reported
     :ivar reads: instances that read chunks, summed over chunks, when it was
         reported last; a smaller sum is another record
+    :ivar teaches: whether other hosts learn from what is read of it
     """
 
     run: int
@@ -117,6 +118,7 @@ class Use:
     projects: set[str] = dataclasses.field(default_factory=set)
     labels: set[str] = dataclasses.field(default_factory=set)
     reads: int = 0
+    teaches: bool = True
     servers: dict[str, Server] = dataclasses.field(default_factory=dict)
 
     def add(self, server: Server) -> None:
@@ -180,11 +182,14 @@ class Servers:
                 use.servers.pop(server_id, None)
             self._save()
 
-    def follow(self, content_id: str) -> None:
-        """Note that a content is served; a new run begins if it was not."""
+    def follow(self, content_id: str, teaches: bool = True) -> None:
+        """Note that a content is served; a new run begins if it was not.
+
+        :param teaches: whether other hosts learn from what is read of it
+        """
         with self._lock:
             if content_id not in self._uses:
-                self._uses[content_id] = Use(_new_run(0))
+                self._uses[content_id] = Use(_new_run(0), teaches=teaches)
                 self._save()
 
     def forget(self, content_id: str) -> None:
@@ -201,10 +206,10 @@ class Servers:
                 self._save()
 
     def contents(self) -> list[str]:
-        """Return the contents that are served and have users."""
+        """Return the contents from which other hosts learn, with users."""
         with self._lock:
             return [content_id for content_id, use in self._uses.items()
-                    if use.images]
+                    if use.images and use.teaches]
 
     def of(self, content_id: str) -> list[Server]:
         """Return the servers that use a content."""
@@ -229,6 +234,7 @@ class Servers:
         files.write_json(self._path, {
             content_id: {
                 'run': use.run, 'reads': use.reads,
+                'teaches': use.teaches,
                 **{name: sorted(getattr(use, name))
                    for name in ('images', 'projects', 'labels')},
                 'servers': [dataclasses.asdict(server)
@@ -245,4 +251,5 @@ def _parse(document: dict[str, typing.Any]) -> Use:
     return Use(
         document['run'], set(document['images']), set(document['projects']),
         set(document['labels']), document['reads'],
+        document.get('teaches', True),
         {each['id']: Server(**each) for each in document['servers']})

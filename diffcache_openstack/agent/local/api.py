@@ -40,9 +40,9 @@ from diffcache_openstack.agent.local import delivery as deliveries
 from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import usage as usages
+from diffcache_openstack.agent.local import versions as local_versions
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.ssdcache import wanted as wanted_volumes
-from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
@@ -63,6 +63,8 @@ PROGRESS_SECONDS = 1.0
 # together they leave threads of the server to requests that are short.
 MOST_WORK = 96
 MOST_EXPECTATIONS = 24
+# Bytes of a version that one request returns.
+MOST_RANGE = 64 << 20
 _MOST_JSON = 64 << 10
 _PIECE = 1 << 20
 _JSON_LINES = 'application/x-ndjson'
@@ -106,6 +108,12 @@ _ROUTES = routing.Map([
                  endpoint='remove_lazy_server'),
     routing.Rule('/v1/servers/<server_id>/versions', methods=['POST'],
                  endpoint='save_server'),
+    routing.Rule('/v1/versions/<version_id>/lazy', methods=['POST'],
+                 endpoint='open_version'),
+    routing.Rule('/v1/versions/<version_id>/content', methods=['POST'],
+                 endpoint='deliver_version'),
+    routing.Rule('/v1/version-contents/<content_id>', methods=['GET'],
+                 endpoint='read_version'),
     routing.Rule('/v1/queue', methods=['GET'], endpoint='list_queue'),
     routing.Rule('/v1/queue/<image_id>', methods=['PUT'],
                  endpoint='enqueue'),
@@ -174,7 +182,7 @@ class LocalApi:
     :param images: of this host
     :param delivery: writes images to paths
     :param usage: counts
-    :param versions: saves servers
+    :param versions: saves servers, and delivers versions
     :param lazy: serves images while they arrive
     :param volumes: in the SSD cache; None without one
     """
@@ -182,7 +190,7 @@ class LocalApi:
     def __init__(self, status: statuses.HostStatus,
                  images: local_images.LocalImages,
                  delivery: deliveries.Delivery, usage: usages.Usage,
-                 versions: version_service.VersionService,
+                 versions: local_versions.LocalVersions,
                  lazy: lazy_images.LazyImages,
                  volumes: cached_volumes.CachedVolumes | None = None) -> None:
         self._status = status
@@ -440,6 +448,34 @@ class LocalApi:
             'saved': self._versions.save_before(
                 server_id, project_id, trigger, image_id, watch.advance)})
 
+    def _open_version(self, request, version_id):
+        body = _read_strings(request, 'project_id', 'image_id')
+        return _json(self._versions.open_version(
+            version_id, body['project_id'], body['image_id']))
+
+    def _deliver_version(self, request, version_id):
+        body = _read_strings(request, 'project_id', 'output')
+        watch = contents.Watch()
+
+        def work() -> dict:
+            self._versions.deliver_version(
+                version_id, body['project_id'], body['output'], watch)
+            return {'delivered': version_id}
+
+        return self._stream(request, f'version-{version_id[:8]}', watch, work)
+
+    def _read_version(self, request, content_id):
+        reader = self._versions.version_reader(content_id)
+        wanted = parse_range(request.headers.get('Range'), reader.size)
+        if wanted is None or wanted[1] - wanted[0] > MOST_RANGE:
+            raise exceptions.InvalidInput(
+                f'A version is read by ranges of at most {MOST_RANGE} bytes.')
+        start, end = wanted
+        return wrappers.Response(
+            reader.read(start, end - start), status=206,
+            mimetype='application/octet-stream', headers={
+                'Content-Range': f'bytes {start}-{end - 1}/{reader.size}'})
+
     def _stream(self, request: wrappers.Request, name: str,
                 watch: contents.Watch, work: typing.Callable[[], dict]
                 ) -> wrappers.Response:
@@ -513,6 +549,18 @@ def _volume(text: str) -> str:
         raise exceptions.InvalidInput(
             f'A volume\'s id has 1 to {_LONGEST_NAME} printable characters.')
     return text
+
+
+def _read_strings(request: wrappers.Request, *names: str) -> dict[str, str]:
+    """Return a body that has some texts.
+
+    :raises InvalidInput: one is missing
+    """
+    body = _read_json(request)
+    if not all(isinstance(body.get(name), str) for name in names):
+        raise exceptions.InvalidInput(
+            f'The body needs {" and ".join(names)}, as texts.')
+    return body
 
 
 def _read_json(request: wrappers.Request) -> dict:

@@ -20,6 +20,7 @@ from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import precache
+from diffcache_openstack.client.osc import version_images
 from diffcache_openstack.client.osc import versions
 from diffcache_openstack.common.commands import command_groups
 from diffcache_openstack.common import units
@@ -32,7 +33,9 @@ PREFER_HINT = 'diffcache:prefer_cached'
 # images' properties.
 BOOT_MODE = 'diffcache:boot_mode'
 BOOT_MODE_PROPERTY = 'diffcache_boot_mode'
-BOOT_MODES = ('full', 'lazy')
+FULL = 'full'
+LAZY = 'lazy'
+BOOT_MODES = (FULL, LAZY)
 # Of servers' metadata: the label of the profile that they boot with.
 PROFILE = 'diffcache:profile'
 # Of servers' metadata: when their image is to be whole, for a lazy boot.
@@ -164,11 +167,15 @@ def _add_from_version(parser):
     parser.add_argument(
         '--from-version', metavar='<version>',
         help='Use this version of a server (ID) instead of an image; it is'
-             ' exported as an image first if needed')
+             ' exported as an image first if needed, unless --boot-mode is'
+             ' lazy: then the server boots while its disk arrives from the'
+             ' version store')
 
 
 def _version_as_image(hook, parsed_args):
     """Use the image of a version as if it had been given as the image.
+
+    For a lazy boot that is one that stands for it; otherwise it is exported.
 
     :raises CommandError: both are named, or the version has several disks
     """
@@ -177,10 +184,15 @@ def _version_as_image(hook, parsed_args):
     if parsed_args.image:
         raise exceptions.CommandError(
             'Give either --image or --from-version.')
-    client = hook.cmd.app.client_manager.diffcache
+    manager = hook.cmd.app.client_manager
+    client = manager.diffcache
     with commands.errors_in_words():
-        _need_one_disk(client.get_server_version(parsed_args.from_version))
-        parsed_args.image = versions.export(client, parsed_args.from_version)
+        version = client.get_server_version(parsed_args.from_version)
+        _need_one_disk(version)
+        parsed_args.image = (
+            version_images.stand_in(manager.image, version)
+            if parsed_args.boot_mode == LAZY
+            else versions.export(client, version.id))
 
 
 def _need_one_disk(version):
@@ -204,8 +216,12 @@ class ServerRebuild(Hook):
 
     def get_parser(self, parser: argparse.ArgumentParser
                    ) -> argparse.ArgumentParser:
-        """Add the option."""
+        """Add the options."""
         _add_from_version(parser)
+        parser.add_argument(
+            '--boot-mode', choices=BOOT_MODES,
+            help='With --from-version: start the server when its whole disk'
+                 ' is on the host (full), or while it arrives (lazy)')
         return parser
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:

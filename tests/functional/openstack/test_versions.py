@@ -16,6 +16,7 @@ each state is told from the others. One has files, and says their checksum.
 """
 
 import re
+import signal
 import uuid
 
 from tests.functional.openstack import file_guest
@@ -111,6 +112,82 @@ class TestFiles(VersionsTest):
                              f'{number} by {method}')
         other = self.start_elsewhere(states[1][0]['id'], 3)
         self.assertEqual(states[1][1], self.files(other, self.other)[0])
+
+
+class TestLazy(VersionsTest):
+    """Servers that start from a version while it arrives."""
+
+    def linked(self):
+        return self.tally(self.other).get('lazy', {}).get('linked', 0)
+
+    def wait_until_served_no_longer(self, host, image):
+        """Wait until the version that an image stands for can be deleted."""
+        self.wait_until(
+            lambda: not [each for each in self.agent(host).lazy()
+                         if image in each['image_ids']],
+            'it is served no longer', nova_hosts.SECONDS)
+
+    def start_lazily(self, version, host):
+        """Start a server from a version; return it and its image."""
+        name = f'l-{uuid.uuid4().hex[:8]}'
+        created = self.type(
+            f'server create --flavor tiny --nic none --boot-mode lazy'
+            f' --from-version {version} --host {host} {name} -f json')
+        self.addCleanup(self.trial.delete, created['id'])
+        image = self.compute.get_server(created['id']).image.id
+        self.addCleanup(self.trial.admin.image.delete_image, image,
+                        ignore_missing=True)
+        self.addCleanup(self.base(host, image).unlink, missing_ok=True)
+        self.trial.wait_active(created['id'])
+        return created['id'], image
+
+    def test_the_disk_arrives_while_the_guest_boots(self):
+        server = self.create(self.image_of('web'), self.host)
+        version = self.save(server)['id']
+        linked = self.linked()
+        other, image = self.start_lazily(version, self.other)
+        base = self.base(self.other, image)
+        self.assertEqual(linked + 1, self.linked())
+        self.guest(other, self.other, name='guest-web', boot=2)
+        # Nothing was exported, and what Glance has is no disk.
+        self.assertFalse(self.type(
+            f'server version show {version} -f json')['image'])
+        self.assertLess(self.trial.admin.image.get_image(image).size, 4096)
+        self.wait_until(lambda: base.is_file() and not base.is_symlink(),
+                        f'{base} is a file', nova_hosts.SECONDS)
+        self.wait_until_served_no_longer(self.other, image)
+        # It runs on, and again, from the file that arrived.
+        with self.assert_boots_again(other):
+            self.compute.reboot_server(other, 'HARD')
+            self.wait_for_status(other, 'ACTIVE')
+        self.assertEqual(3, self.boots(other))
+        # A second server finds the base there.
+        second, again = self.start_lazily(version, self.other)
+        self.assertEqual(image, again)
+        self.guest(second, self.other, name='guest-web', boot=2)
+
+    def test_an_agent_that_restarts_and_a_version_that_stays(self):
+        server = self.create(self.image_of('web'), self.host)
+        version = self.save(server)['id']
+        other, image = self.start_lazily(version, self.other)
+        with self.trial.stopped(f'{self.other}-agent',
+                                number=signal.SIGKILL):
+            pass
+        self.guest(other, self.other, name='guest-web', boot=2)
+        self.assertEqual(0, self.fallbacks(self.other))
+        self.rebuild_lazily(server, version)
+        for host in (self.host, self.other):
+            self.wait_until_served_no_longer(host, image)
+
+    def rebuild_lazily(self, server, version):
+        """Rebuild a server from a version of its own, where it is."""
+        before = self.boots(server)
+        self.type(f'server rebuild {server} --from-version {version}'
+                  f' --boot-mode lazy')
+        self.wait_for_status(server, 'ACTIVE')
+        self.wait_until(lambda: self.boots(server) != before,
+                        'the guest came up again', nova_hosts.SECONDS)
+        self.assertEqual(2, self.boots(server))
 
 
 class TestServers(VersionsTest):

@@ -58,6 +58,9 @@ class Wire(adapters.BaseAdapter):
 class Images:
     """Stands where Glance would."""
 
+    def __init__(self):
+        self.created = []
+
     def find_image(self, name, ignore_missing=True):
         """An image by name: each is named as its id."""
         if name == 'none':
@@ -65,6 +68,19 @@ class Images:
                 return None
             raise exceptions.NotFoundException('No Image found for none')
         return types.SimpleNamespace(id=name, name=name)
+
+    def images(self, name, status):
+        """Images that were created, by their name."""
+        return [image for image in self.created
+                if (image.name, image.status) == (name, status)]
+
+    def create_image(self, name, **values):
+        """Create an image, active at once; it has all values."""
+        image = types.SimpleNamespace(
+            id=f'image-{len(self.created)}', name=name, status='active',
+            properties=values, **values)
+        self.created.append(image)
+        return image
 
 
 class CloudTest(base.ApiTest):

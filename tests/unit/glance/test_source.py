@@ -56,6 +56,10 @@ class SourceTest(base.TestCase):
     def test_an_image(self):
         self.assertEqual(described(), self.image())
 
+    def test_one_that_stands_for_a_version_is_not_cached(self):
+        self.assertEqual(described(status='stand-in'),
+                         self.image(diffcache_lazy_version='v'))
+
     def test_family(self):
         self.assertEqual(described(family='gold'), self.image(
             diffcache_base_template='gold'))

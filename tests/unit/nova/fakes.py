@@ -40,6 +40,7 @@ class Client:
         self.known = {'id': image_id, 'status': 'active',
                       'os_hash_algo': 'sha512', 'os_hash_value': DIGEST,
                       'data_size': 65536}
+        self.version_answer = {'path': None, 'reason': 'no_manifest'}
         self.request = {'way': 'build', 'detail': 'base and patch',
                         'seconds': 0.5, 'wan_bytes': 77}
 
@@ -62,6 +63,16 @@ class Client:
         if self.content_bytes is not None:
             pathlib.Path(output).write_bytes(self.content_bytes)
         return self.request
+
+    def open_version(self, version_id, wanted):
+        self._ask('open_version', version_id, wanted)
+        return self.version_answer
+
+    def version_content(self, version_id, wanted, stall_timeout=None):
+        self._ask('version_content', version_id, wanted['project_id'])
+        if self.content_error is not None:
+            raise self.content_error
+        pathlib.Path(wanted['output']).write_bytes(self.content_bytes)
 
     def lend(self, image_id, path):
         self.lent.append((image_id, pathlib.Path(path).read_bytes()))

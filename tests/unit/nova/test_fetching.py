@@ -448,3 +448,58 @@ class TestLazyBoot(FetchingTest):
         self.assertDelivered()
         self.assertEqual({'full_NoSpace': 1}, self.tally.summary()['lazy'])
         self.assertEqual({}, self.tally.summary()['fallbacks'])
+
+
+class TestVersions(FetchingTest):
+    """An image that stands for a version."""
+
+    def setUp(self):
+        super().setUp()
+        self.meta |= {'disk_format': 'raw', 'owner': 'p', 'properties': {
+            'diffcache_lazy_version': 'v', 'diffcache_boot_mode': 'lazy'}}
+        self.instance.metadata, self.instance.flavor.extra_specs = {}, {}
+
+    def have_served_version(self):
+        arriving = str(self.write_file('arriving', self.client.content_bytes))
+        self.client.version_answer = {'path': arriving, 'reason': None}
+        return arriving
+
+    def test_the_base_is_a_link_to_the_version(self):
+        arriving = self.have_served_version()
+        self.make_disk()
+        self.assertEqual(arriving, os.readlink(self.base))
+        self.assertIn(('open_version', 'v',
+                       {'project_id': 'p', 'image_id': IMAGE}),
+                      self.client.asked)
+        self.assertEqual([], self.downloads)
+
+    def test_one_that_cannot_be_served_is_restored(self):
+        self.make_disk()
+        self.assertDelivered()
+        self.assertIn(('version_content', 'v', 'p'), self.client.asked)
+        self.assertEqual({'full_no_manifest': 1},
+                         self.tally.summary()['lazy'])
+
+    def test_disks_without_an_overlay_get_all_of_it(self):
+        self.have_served_version()
+        self.make_disk('raw')
+        self.assertFalse(self.base.is_symlink())
+        self.assertDelivered()
+
+    def test_what_glance_has_in_its_place_is_never_booted(self):
+        for error in (exceptions.NotFound('no such version'),
+                      exceptions.ServiceUnavailable('down'),
+                      ValueError('a fault')):
+            self.client.error = error
+            self.assertRaises(exception.CouldNotFetchImage, self.make_disk)
+        self.assertEqual([], self.downloads)
+        self.assertFalse(self.base.exists())
+        self.assertEqual({'NotFound': 1, 'ServiceUnavailable': 1,
+                          'ValueError': 1}, self.tally.summary()['fallbacks'])
+
+    def test_its_hash_is_not_that_of_the_stand_in(self):
+        needs.CONF.set_override('hash_raw_images', True, 'diffcache')
+        self.addCleanup(needs.CONF.clear_override, 'hash_raw_images',
+                        'diffcache')
+        self.make_disk()
+        self.assertDelivered()

@@ -239,6 +239,15 @@ class TestLook(LazyTest):
         self.assertEqual([(IMAGE, fakes.CONTENT)], self.client.lent)
         self.assertEqual([self.base.name], os.listdir(self.folder))
 
+    def test_a_version_is_delivered_as_such(self):
+        self.link()
+        self.client.served |= {'held': True, 'version': {
+            'id': 'v', 'project_id': 'p'}}
+        self.look()
+        self.assertIn(('version_content', 'v', 'p'), self.client.asked)
+        self.assertEqual(fakes.CONTENT, self.base.read_bytes())
+        self.assertEqual([CONTENT_ID], self.client.released)
+
     def test_it_is_released_when_no_server_reads_it_any_more(self):
         self.link()
         self.look()

@@ -22,6 +22,7 @@ from diffcache_openstack.agent.images import costs
 from diffcache_openstack.agent.lazy import hydrations
 from diffcache_openstack.agent.lazy import images
 from diffcache_openstack.agent.lazy import servers
+from diffcache_openstack.agent.lazy import versions
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import lazy as lazy_options
 from diffcache_openstack.conf import opts
@@ -33,6 +34,7 @@ from tests.unit import arriving
 CONTENT = b'content of an image'
 KEY = fakes.key_of(CONTENT)
 SIZE = fakes.SIZE
+VERSION_CONTENT = 'e' * 64
 
 
 def listed(source):
@@ -41,6 +43,8 @@ def listed(source):
                            0)
     if 'base' in source:
         return {'url': 'base, patch', **counts, **source}
+    if 'socket' in source:
+        return {'url': source['name'], **counts}
     return {'url': source['peer'], **counts}
 
 
@@ -67,7 +71,7 @@ class FakeDaemon:
             'wanted': wanted,
             'sources': [listed(each) for each in wanted['sources']],
             'homes': [{**each, 'own': False}
-                      for each in wanted['homes']['hosts']]}
+                      for each in wanted.get('homes', {'hosts': []})['hosts']]}
         return self.served[content_id]
 
     def image(self, content_id):
@@ -92,6 +96,51 @@ class FakeDaemon:
             raise exceptions.ServiceUnavailable('down')
 
 
+class FakeVersions:
+    """Versions in a store, of which one is served at a time."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.served = {}
+        self.renewed = []
+        self.closed = []
+        self.has_manifest = True
+
+    def prepare(self, version_id, project_id, image_id):
+        if not self.has_manifest:
+            return None
+        self.served[VERSION_CONTENT] = versions.Version(
+            version_id, project_id, 'd', None, None, (image_id,))
+        return versions.Prepared(
+            VERSION_CONTENT, self.folder / 'manifest',
+            {'name': 'version', 'socket': '/s', 'path': '/p'})
+
+    def find(self, content_id):
+        return self.served.get(content_id)
+
+    def content_of(self, image_id):
+        return next((content for content, version in self.served.items()
+                     if image_id in version.image_ids), None)
+
+    def content_of_version(self, version_id, project_id):
+        return next((content for content, version in self.served.items()
+                     if (version.id, version.project_id)
+                     == (version_id, project_id)), None)
+
+    def forget(self, content_id):
+        self.served.pop(content_id, None)
+
+    def keep(self, contents):
+        for content_id in self.served.keys() - set(contents):
+            self.forget(content_id)
+
+    def renew(self, content_id):
+        self.renewed.append(content_id)
+
+    def close(self, content_id):
+        self.closed.append(content_id)
+
+
 class LazyImagesTest(base.TestCase):
 
     def setUp(self):
@@ -106,6 +155,7 @@ class LazyImagesTest(base.TestCase):
         self.expected = []
         self.host.transfers.expecting = self.expecting
         self.daemon = FakeDaemon(self.directory)
+        self.versions = FakeVersions(self.directory)
         self.lazy = self.new_lazy()
 
     def see(self):
@@ -130,7 +180,8 @@ class LazyImagesTest(base.TestCase):
         made = images.LazyImages(
             conf.lazy, host.state, host.builder, host.transfers,
             costs.Costs(host.sources, host.state, host.flights),
-            host.new_throttle, users, hydrations=self.hydrations)
+            host.new_throttle, users, hydrations=self.hydrations,
+            versions=self.versions)
         if made._daemon is not None:
             made._daemon = self.daemon
         self.addCleanup(made.stop)
@@ -526,3 +577,98 @@ class TestWishes(LazyImagesTest):
         with self.assertLogs(images.LOG, 'WARNING'):
             self.add(servers.Wish(60))
         self.assertEqual([], self.daemon.changes)
+
+
+class TestVersions(LazyImagesTest):
+
+    def open(self):
+        return self.lazy.open_version('v', 'p', 'stand-in')
+
+    def described(self):
+        [found] = self.lazy.describe_served()
+        return found
+
+    def test_one_is_served_from_the_agent(self):
+        self.assertEqual(
+            {'path': f'/mount/{VERSION_CONTENT}', 'reason': None},
+            self.open())
+        wanted = self.daemon.served[VERSION_CONTENT]['wanted']
+        self.assertEqual(
+            ([{'name': 'version', 'socket': '/s', 'path': '/p'}], 'idle'),
+            (wanted['sources'], wanted['hydrate']))
+        found = self.described()
+        self.assertEqual(
+            (['stand-in'], {'id': 'v', 'project_id': 'p'}, False),
+            (found['image_ids'], found['version'], found['held']))
+
+    def test_without_a_manifest_it_is_restored(self):
+        self.versions.has_manifest = False
+        self.assertEqual({'path': None, 'reason': 'no_manifest'},
+                         self.open())
+        self.assertEqual({}, self.daemon.served)
+
+    def test_without_diffcached_it_is_restored(self):
+        self.lazy = self.new_lazy(socket=None)
+        self.assertEqual({'path': None, 'reason': 'disabled'}, self.open())
+        self.assertIsNone(self.lazy.whole_version('v', 'p'))
+
+    def test_no_room_of_the_cache_is_taken(self):
+        before = self.host.state.held.used()
+        self.open()
+        self.lazy.look()
+        self.assertEqual(before, self.host.state.held.used())
+        self.assertEqual([], self.expected)
+
+    def test_it_is_kept_from_being_deleted_until_it_is_whole(self):
+        self.open()
+        self.lazy.look()
+        self.assertEqual([VERSION_CONTENT], self.versions.renewed)
+        self.daemon.complete(VERSION_CONTENT, b'disk')
+        self.lazy.look()
+        self.assertEqual([VERSION_CONTENT], self.versions.renewed)
+        self.assertEqual([VERSION_CONTENT], self.versions.closed)
+        self.assertTrue(self.described()['held'])
+
+    def test_a_whole_one_is_copied_from_its_file(self):
+        self.open()
+        self.assertIsNone(self.lazy.whole_version('v', 'p'))
+        self.daemon.complete(VERSION_CONTENT, b'disk')
+        found = self.lazy.whole_version('v', 'p')
+        self.assertEqual(b'disk', found.read_bytes())
+        self.assertIsNone(self.lazy.whole_version('v', 'other'))
+
+    def test_servers_on_it_are_known(self):
+        self.open()
+        self.lazy.add_server(servers.Server('s', 'p', 'stand-in', ''))
+        self.assertEqual(['s'], self.described()['servers'])
+
+    def test_no_other_host_learns_from_them(self):
+        self.open()
+        self.lazy.add_server(servers.Server('s', 'p', 'stand-in', ''))
+        self.assertEqual([], self.lazy._servers.contents())
+
+    def test_it_goes_when_nobody_has_it_open(self):
+        self.open()
+        self.daemon.busy.add(VERSION_CONTENT)
+        self.lazy.release(VERSION_CONTENT)
+        self.lazy.look()
+        self.assertIn(VERSION_CONTENT, self.versions.served)
+        self.daemon.busy.clear()
+        self.lazy.look()
+        self.assertEqual(({}, {}), (self.daemon.served,
+                                    self.versions.served))
+
+    def test_an_agent_that_restarted_takes_it_up(self):
+        self.open()
+        self.lazy = self.new_lazy()
+        self.lazy.look()
+        self.assertEqual(['stand-in'], self.described()['image_ids'])
+        self.lazy.release(VERSION_CONTENT)
+        self.lazy.look()
+        self.assertEqual({}, self.daemon.served)
+
+    def test_what_diffcached_lost_is_forgotten(self):
+        self.open()
+        self.daemon.served.clear()
+        self.lazy.look()
+        self.assertEqual({}, self.versions.served)

@@ -161,6 +161,20 @@ class Rooms:
         self.asked.append((server_id, project_id, trigger, image_id))
         return {'version': 'v', 'required': watch(1, 2), 'error': None}
 
+    def open_version(self, version_id, project_id, image_id):
+        self._fail_if_told()
+        self.asked.append((version_id, project_id, image_id))
+        return {'path': f'/mount/{version_id}', 'reason': None}
+
+    def deliver_version(self, version_id, project_id, output, watch):
+        self._fail_if_told()
+        watch.progress(1, 2)
+        self.asked.append((version_id, project_id, output))
+
+    def version_reader(self, content_id):
+        self._fail_if_told()
+        return self.reader
+
 
 def local_server(path, group, rooms):
     """A server whose rooms are all one."""
@@ -585,3 +599,53 @@ class RangeTest(base.TestCase):
                      'bits=1-2', 'bytes=a-b'):
             self.assertRaises(api.RangeError, api.parse_range,
                               text, 100)
+
+
+class VersionsTest(LocalApiTest):
+
+    def get(self, path, **headers):
+        """(status, headers, body) of an answer."""
+        connection = local_client.UnixConnection(str(self.path), 10.0)
+        with contextlib.closing(connection):
+            connection.request('GET', path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read()
+
+    def test_one_is_served(self):
+        wanted = {'project_id': 'p', 'image_id': IMAGE}
+        self.assertEqual({'path': '/mount/v', 'reason': None},
+                         self.client.open_version('v', wanted))
+        self.assertEqual([('v', 'p', IMAGE)], self.worker.asked)
+
+    def test_one_is_delivered(self):
+        wanted = {'project_id': 'p', 'output': '/out'}
+        self.client.version_content('v', wanted)
+        self.assertEqual([('v', 'p', '/out')], self.worker.asked)
+
+    def test_what_is_missing_is_refused(self):
+        for method in (self.client.open_version,
+                       self.client.version_content):
+            error = self.assertRaises(exceptions.InvalidInput, method, 'v',
+                                      {'project_id': 5})
+            self.assertIn('The body needs project_id', str(error))
+
+    def test_errors_are_the_agents(self):
+        self.worker.error = exceptions.NotFound('no such version')
+        for method in (self.client.open_version,
+                       self.client.version_content):
+            self.assertRaises(exceptions.NotFound, method, 'v', {
+                'project_id': 'p', 'image_id': 'i', 'output': '/out'})
+        self.assertEqual(404, self.get('/v1/version-contents/c',
+                                       Range='bytes=0-1')[0])
+
+    def test_a_range(self):
+        data = self.worker.reader.read(0, self.worker.reader.size)
+        status, headers, body = self.get('/v1/version-contents/c',
+                                         Range='bytes=1-5')
+        self.assertEqual((206, data[1:6], f'bytes 1-5/{len(data)}'),
+                         (status, body, headers['Content-Range']))
+
+    def test_all_of_it_is_not_sent_in_one_piece(self):
+        self.assertEqual(400, self.get('/v1/version-contents/c')[0])
+        self.assertEqual(416, self.get('/v1/version-contents/c',
+                                       Range='bytes=999999999-')[0])

@@ -239,9 +239,10 @@ class TestHooks(VersionsTest):
     def before(self, kind, **arguments):
         """The arguments after a hook saw them."""
         hook = kind(types.SimpleNamespace(app=self.app))
-        return hook.before(types.SimpleNamespace(
-            prefer_cached=False, hints=None, boot_mode=None, profile=None,
-            hydrate_by=None, hydrate_rate=None, **arguments))
+        return hook.before(types.SimpleNamespace(**{
+            'prefer_cached': False, 'hints': None, 'boot_mode': None,
+            'profile': None, 'hydrate_by': None, 'hydrate_rate': None,
+            'properties': None, **arguments}))
 
     def test_server_from_a_version(self):
         version_id = self.save()
@@ -249,6 +250,27 @@ class TestHooks(VersionsTest):
             self.soon(self.hub, result=json.dumps({'image_id': 'an-image'}))
             self.assertEqual('an-image', self.before(
                 kind, image=None, from_version=version_id).image)
+
+    def test_lazy_server_from_a_version(self):
+        version_id = self.save()
+        images = self.app.client_manager.image
+        # Of the same name, as an export may be.
+        images.create_image(f'version {version_id}', colour='red')
+        for kind in (hooks.ServerCreate, hooks.ServerRebuild):
+            self.assertEqual('image-1', self.before(
+                kind, image=None, from_version=version_id,
+                boot_mode='lazy').image)
+        [_, image] = images.created
+        self.assertEqual(
+            (version_id, 'lazy', 'raw', 'private'),
+            (image.diffcache_lazy_version, image.diffcache_boot_mode,
+             image.disk_format, image.visibility))
+        [disk] = fakes.saved().disks
+        self.assertEqual(-(-disk.size // 2 ** 30), image.min_disk)
+        self.assertIn(version_id.encode(), image.data)
+        # Nothing was exported.
+        self.assertEqual(['save'], [
+            task.kind for task in self.cloud.version_tasks()])
 
     def test_version_with_several_disks_is_refused(self):
         first = fakes.saved().disks[0]

@@ -147,7 +147,8 @@ class Suite:
             },
             # One folder of this machine is everybody's store.
             'versions': {'store': f'file://{where.data}/versions',
-                         'directories': where.host / 'instances'},
+                         'directories': where.host / 'instances',
+                         'manifests': 'true'},
         }
 
     def _lazy(self, host: str) -> dict[str, object]:

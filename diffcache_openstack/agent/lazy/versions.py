@@ -1,0 +1,284 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions that servers boot from while they arrive.
+
+diffcached reads their content from this agent, over the agent's own socket:
+stores may be anywhere, and only the agent has their keys and credentials.
+"""
+
+import collections.abc
+import dataclasses
+import logging
+import pathlib
+import threading
+import time
+
+from diffcache_openstack import _native
+from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.versions import base_files
+from diffcache_openstack.agent.versions import project_stores
+from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack import objects
+from diffcache_openstack.objects import versions as version_objects
+from diffcache_openstack.rpc import conductor_versions_api
+from diffcache_openstack.versions.restore import reading
+from diffcache_openstack.versions.restore import restoring
+from diffcache_openstack.versions import version_store
+
+LOG = logging.getLogger(__name__)
+
+# Why a version is restored before its server boots.
+NO_MANIFEST = 'no_manifest'
+# How often the conductor is told that a version is read, seconds.
+_RENEW_SECONDS = version_objects.READ_SECONDS / 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Version:
+    """A version that is read, and the images that stand for it.
+
+    :ivar disk: what the store calls it
+    """
+
+    id: str
+    project_id: str
+    disk: str
+    base_id: str | None
+    base_name: str | None
+    image_ids: tuple[str, ...] = ()
+
+    def to_disk(self, size: int = 0) -> objects.VersionDisk:
+        """Return it as the conductor describes it."""
+        return objects.VersionDisk(
+            device='disk', version=self.disk, size=size, base_id=self.base_id,
+            base_name=self.base_name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A version that diffcached can serve.
+
+    :ivar source: where diffcached reads it
+    """
+
+    content_id: str
+    manifest: pathlib.Path
+    source: dict[str, str]
+
+
+class LazyVersions:
+    """Versions that are served while they arrive, kept over restarts.
+
+    :param stored: stores of projects
+    :param bases: finds base images
+    :param conductor: knows the versions
+    :param host: name of this host
+    :param directory: for manifests, bases and the record of what is served
+    :param socket: of this agent
+    """
+
+    def __init__(self, stored: project_stores.ProjectStores,
+                 bases: base_files.BaseFiles,
+                 conductor: conductor_versions_api.VersionsAPI, host: str,
+                 directory: pathlib.Path, socket: str) -> None:
+        self._stores = stored
+        self._bases = bases
+        self._conductor = conductor
+        self._host = host
+        self._context = contexts.RequestContext.for_service(host)
+        self._directory = directory
+        self._socket = socket
+        self._lock = threading.Lock()
+        self._readers: dict[str, reading.VersionReader] = {}
+        self._served = {
+            content_id: Version(**{**each, 'image_ids': tuple(
+                each['image_ids'])})
+            for content_id, each in (files.read_json(self._record)
+                                     or {}).items()}
+        # When the conductor was told last that a version is read.
+        self._renewed = dict.fromkeys(self._served, -_RENEW_SECONDS)
+
+    @property
+    def _record(self) -> pathlib.Path:
+        return self._directory / 'served.json'
+
+    # -- what is served
+
+    def prepare(self, version_id: str, project_id: str, image_id: str
+                ) -> Prepared | None:
+        """Note that a server boots from a version.
+
+        :param project_id: of the server
+        :param image_id: stands for the version in Nova
+        :returns: None if its store keeps no manifest
+        :raises NotFound: the project has no such version
+        :raises Conflict: it is not complete, or has several disks
+        :raises ServiceUnavailable: the conductor or the store does not answer
+        """
+        disk = self._conductor.open_version(self._context, self._host,
+                                            version_id, project_id)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        manifest = self._directory / f'{disk.version}.manifest'
+        try:
+            self._stores.open(project_id).load_manifest(disk.version,
+                                                        manifest)
+        except exceptions.NotFound as error:
+            LOG.info('Version %s: %s', version_id, error)
+            return None
+        with native_errors.translated():
+            content_id = _native.manifest_info(manifest)['content_id']
+        version = Version(version_id, project_id, disk.version, disk.base_id,
+                          disk.base_name, (image_id,))
+        with self._lock:
+            known = self._served.get(content_id)
+            if known is not None:
+                # Another version may have the same content.
+                version = dataclasses.replace(known, image_ids=tuple(sorted(
+                    {*known.image_ids, image_id})))
+            self._served[content_id] = version
+            self._renewed[content_id] = time.monotonic()
+            self._save()
+        return Prepared(content_id, manifest, {
+            'name': f'version {version.id}', 'socket': self._socket,
+            'path': f'/v1/version-contents/{content_id}'})
+
+    def find(self, content_id: str) -> Version | None:
+        """Return the version with a content, if one is served."""
+        with self._lock:
+            return self._served.get(content_id)
+
+    def content_of(self, image_id: str) -> str | None:
+        """Return the content of the version that an image stands for."""
+        with self._lock:
+            return next((content_id for content_id, version
+                         in self._served.items()
+                         if image_id in version.image_ids), None)
+
+    def content_of_version(self, version_id: str, project_id: str
+                           ) -> str | None:
+        """Return the content of a project's version, if it is served."""
+        with self._lock:
+            return next((content_id for content_id, version
+                         in self._served.items()
+                         if (version.id, version.project_id)
+                         == (version_id, project_id)), None)
+
+    def forget(self, content_id: str) -> None:
+        """Note that a version is no longer served."""
+        self.close(content_id)
+        with self._lock:
+            version = self._served.pop(content_id, None)
+            reader = self._readers.pop(content_id, None)
+            self._save()
+        if reader is not None:
+            reader.close()
+        if version is not None:
+            for path in (self._directory / f'{version.disk}.manifest',
+                         self._base_path(version)):
+                path.unlink(missing_ok=True)
+
+    def keep(self, contents: collections.abc.Collection[str]) -> None:
+        """Forget what is not among the contents that are served."""
+        with self._lock:
+            gone = self._served.keys() - set(contents)
+        for content_id in gone:
+            self.forget(content_id)
+
+    def renew(self, content_id: str) -> None:
+        """Keep a version from being deleted, from time to time.
+
+        A failure is logged: the next attempt follows.
+        """
+        version = self.find(content_id)
+        last = self._renewed.get(content_id, -_RENEW_SECONDS)
+        if version is None or time.monotonic() < last + _RENEW_SECONDS:
+            return
+        try:
+            self._conductor.open_version(self._context, self._host,
+                                         version.id, version.project_id)
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not keep version %s, which servers boot from:'
+                        ' %s', version.id, error)
+        self._renewed[content_id] = time.monotonic()
+
+    def close(self, content_id: str) -> None:
+        """Let the conductor delete a version, all of which has arrived.
+
+        It may be called any number of times.
+        """
+        with self._lock:
+            version = self._served.get(content_id)
+            is_open = self._renewed.pop(content_id, None) is not None
+        if version is not None and is_open:
+            self._give_back(version)
+
+    def _give_back(self, version: Version) -> None:
+        try:
+            self._conductor.close_version(self._context, self._host,
+                                          version.id)
+        except exceptions.DiffCacheError as error:
+            LOG.info('Version %s can be deleted in %d s: %s', version.id,
+                     version_objects.READ_SECONDS, error)
+
+    def _save(self) -> None:
+        files.write_json(self._record, {
+            content_id: dataclasses.asdict(version)
+            for content_id, version in self._served.items()})
+
+    # -- content
+
+    def reader(self, content_id: str) -> reading.VersionReader:
+        """Return what reads the content of a version that is served.
+
+        :raises NotFound: it is not served, or was deleted
+        :raises ObjectMissing: its base image is neither here nor at the site
+        """
+        with self._lock:
+            version = self._served.get(content_id)
+            if version is None:
+                raise exceptions.NotFound(
+                    f'Content {content_id} is of no version that is served.')
+            found = self._readers.get(content_id)
+            if found is None:
+                base, _ = self._bases.bring(version.to_disk(),
+                                            self._base_path(version))
+                store = self._stores.open(version.project_id)
+                found = self._readers[content_id] = store.read(version.disk,
+                                                               base)
+            return found
+
+    def _base_path(self, version: Version) -> pathlib.Path:
+        return self._directory / f'{version.disk}.base'
+
+    def restore(self, version_id: str, project_id: str, output: pathlib.Path,
+                watch: contents.Watch) -> None:
+        """Write a version to a raw file.
+
+        :param watch: the client that waits for it
+        :raises NotFound: the project has no such version
+        :raises Cancelled: the client has gone
+        """
+        disk = self._conductor.open_version(self._context, self._host,
+                                            version_id, project_id)
+        base = output.with_suffix('.base')
+        job = version_store.Job(watch.progress, cancel=watch.gone)
+        job.report(0, disk.size)
+        try:
+            path, base_id = self._bases.bring(disk, base)
+            self._stores.open(project_id).export(
+                disk.version, restoring.Output(output, 'raw'), path, base_id,
+                job)
+        finally:
+            base.unlink(missing_ok=True)

@@ -1,0 +1,87 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions as Nova's driver sees them: saved, opened and delivered."""
+
+import collections.abc
+import pathlib
+import tempfile
+import typing
+
+from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.images import outputs as output_files
+from diffcache_openstack.agent.lazy import images as lazy_images
+from diffcache_openstack.agent.lazy import versions as lazy_versions
+from diffcache_openstack.agent.versions import service as version_service
+from diffcache_openstack.common import files
+from diffcache_openstack.versions.restore import reading
+
+
+class LocalVersions:
+    """Requests of Nova's driver for versions.
+
+    :param service: saves servers
+    :param images: has versions served while they arrive
+    :param versions: that are served
+    :param outputs: directories that may be written to
+    :param directory: for versions that are being restored
+    """
+
+    def __init__(self, service: version_service.VersionService,
+                 images: lazy_images.LazyImages,
+                 versions: lazy_versions.LazyVersions,
+                 outputs: output_files.Outputs, directory: pathlib.Path
+                 ) -> None:
+        self._service = service
+        self._images = images
+        self._versions = versions
+        self._outputs = outputs
+        self._directory = directory
+
+    def save_before(self, server_id: str, project_id: str, trigger: str,
+                    image_id: str | None,
+                    watch: collections.abc.Callable[[int, int], bool]
+                    ) -> dict[str, typing.Any]:
+        """Save a server; see :meth:`.VersionService.save_before`."""
+        return self._service.save_before(server_id, project_id, trigger,
+                                         image_id, watch)
+
+    def open_version(self, version_id: str, project_id: str, image_id: str
+                     ) -> dict[str, typing.Any]:
+        """Serve a version; see :meth:`.LazyImages.open_version`."""
+        return self._images.open_version(version_id, project_id, image_id)
+
+    def version_reader(self, content_id: str) -> reading.VersionReader:
+        """Return what reads a version; see :meth:`.LazyVersions.reader`."""
+        return self._versions.reader(content_id)
+
+    def deliver_version(self, version_id: str, project_id: str, output: str,
+                        watch: contents.Watch) -> None:
+        """Write a version's raw content to a path.
+
+        One that has arrived for a lazy boot is copied from there.
+
+        :param project_id: of the server that boots from it
+        :raises InvalidInput: the path must not be written
+        :raises NotFound: the project has no such version
+        :raises Conflict: it is not complete, or has several disks
+        """
+        found = self._outputs.open(output)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._directory) as scratch:
+            source = self._images.whole_version(version_id, project_id)
+            if source is None:
+                source = pathlib.Path(scratch) / 'raw'
+                self._versions.restore(version_id, project_id, source, watch)
+            with output_files.unfinished(found) as part:
+                with files.space_errors(found.path):
+                    files.copy_to(source, part.fd)
+                part.publish(durable=False)

@@ -1,0 +1,229 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions that diffcached reads from the agent."""
+
+import threading
+import types
+
+from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.lazy import versions
+from diffcache_openstack.common import exceptions
+from diffcache_openstack import objects
+from diffcache_openstack.store import file
+from diffcache_openstack.versions import version_store
+from tests.unit.versions import fixture
+
+VERSION = '322bde76-949e-4c77-a812-310ab1466fc5'
+IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
+PROJECT = 'p'
+
+
+class Conductor:
+    """Knows one version; a test may take it down."""
+
+    def __init__(self, disk):
+        self.disk = disk
+        self.opened = []
+        self.closed = []
+        self.down = False
+
+    def open_version(self, ctxt, host, version_id, project_id):
+        if self.down:
+            raise exceptions.ServiceUnavailable('down')
+        if (version_id, project_id) != (VERSION, PROJECT):
+            raise exceptions.NotFound('no such version')
+        self.opened.append(host)
+        return self.disk
+
+    def close_version(self, ctxt, host, version_id):
+        if self.down:
+            raise exceptions.ServiceUnavailable('down')
+        self.closed.append(version_id)
+
+
+class Bases:
+    """Has the base image as a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def bring(self, disk, path):
+        if disk.base_name is None:
+            return None, None
+        path.write_bytes(self.path.read_bytes())
+        return path, disk.base_id
+
+
+class LazyVersionsTest(fixture.VersionsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.image = self.write_file('base', self.blocks_of(400))
+        self.disk.write_bytes(self.image.read_bytes() + self.blocks_of(50))
+        self.opened = version_store.VersionStore.open(
+            file.FileStore(self.directory / 'store'))
+        [self.saved] = self.opened.save([version_store.Disk(
+            self.disk, 's', self.image, format='raw', manifest=True)])
+        self.conductor = Conductor(objects.VersionDisk(
+            device='vda', version=self.saved.id, size=self.saved.size,
+            base_id=self.saved.base.id, base_name=str(self.image)))
+        self.versions = self.new_versions()
+
+    def new_versions(self):
+        return versions.LazyVersions(
+            types.SimpleNamespace(open=lambda project: self.opened),
+            Bases(self.image), self.conductor, 'h1', self.directory / 'lazy',
+            '/run/agent.sock')
+
+    def prepare(self, image=IMAGE):
+        return self.versions.prepare(VERSION, PROJECT, image)
+
+    def left(self):
+        return sorted(path.name for path
+                      in (self.directory / 'lazy').iterdir())
+
+
+class TestPrepare(LazyVersionsTest):
+
+    def test_what_diffcached_needs(self):
+        prepared = self.prepare()
+        self.opened.create_manifest(self.saved.id, self.directory / 'm',
+                                    self.image)
+        self.assertEqual((self.directory / 'm').read_bytes(),
+                         prepared.manifest.read_bytes())
+        self.assertEqual({
+            'name': f'version {VERSION}', 'socket': '/run/agent.sock',
+            'path': f'/v1/version-contents/{prepared.content_id}'},
+            prepared.source)
+        self.assertEqual(['h1'], self.conductor.opened)
+
+    def test_a_store_without_a_manifest(self):
+        [saved] = self.opened.save([version_store.Disk(
+            self.image, 'other', format='raw')])
+        self.conductor.disk = objects.VersionDisk(
+            device='vda', version=saved.id, size=saved.size)
+        self.assertIsNone(self.prepare())
+
+    def test_of_another_project(self):
+        self.assertRaises(exceptions.NotFound, self.versions.prepare, VERSION,
+                          'other', IMAGE)
+
+    def test_images_that_stand_for_the_same(self):
+        content = self.prepare().content_id
+        self.assertEqual(content, self.prepare('another').content_id)
+        self.assertEqual((IMAGE, 'another'),
+                         self.versions.find(content).image_ids)
+        self.assertEqual(content, self.versions.content_of('another'))
+        self.assertIsNone(self.versions.content_of('unknown'))
+
+
+class TestRead(LazyVersionsTest):
+
+    def test_all_of_it(self):
+        content = self.prepare().content_id
+        reader = self.versions.reader(content)
+        self.assertEqual(self.disk.read_bytes(),
+                         reader.read(0, self.saved.size))
+        self.assertIs(reader, self.versions.reader(content))
+
+    def test_a_restarted_agent_goes_on(self):
+        content = self.prepare().content_id
+        self.versions = self.new_versions()
+        self.assertEqual((IMAGE,), self.versions.find(content).image_ids)
+        self.assertEqual(
+            self.disk.read_bytes(),
+            self.versions.reader(content).read(0, self.saved.size))
+
+    def test_what_is_not_served(self):
+        self.assertRaises(exceptions.NotFound, self.versions.reader, 'c' * 64)
+
+    def test_restored_whole(self):
+        output = self.directory / 'raw'
+        watch = contents.Watch()
+        self.versions.restore(VERSION, PROJECT, output, watch)
+        self.assertEqual(self.disk.read_bytes(), output.read_bytes())
+        self.assertFalse(output.with_suffix('.base').exists())
+
+    def test_nothing_is_restored_for_a_client_that_is_gone(self):
+        watch = contents.Watch()
+        watch.gone.set()
+        output = self.directory / 'raw'
+        self.assertRaises(exceptions.Cancelled, self.versions.restore,
+                          VERSION, PROJECT, output, watch)
+        self.assertFalse(output.exists())
+
+
+class TestEnd(LazyVersionsTest):
+
+    def test_nothing_is_left_of_what_is_forgotten(self):
+        content = self.prepare().content_id
+        self.versions.reader(content)
+        self.versions.forget(content)
+        self.assertEqual(['served.json'], self.left())
+        self.assertIsNone(self.versions.find(content))
+        self.assertIsNone(self.new_versions().find(content))
+        self.versions.forget(content)
+
+    def test_what_diffcached_no_longer_serves_is_forgotten(self):
+        content = self.prepare().content_id
+        self.versions.keep([content])
+        self.assertIsNotNone(self.versions.find(content))
+        self.versions.keep([])
+        self.assertIsNone(self.versions.find(content))
+
+    def test_the_conductor_is_told_from_time_to_time(self):
+        content = self.prepare().content_id
+        for _ in range(3):
+            self.versions.renew(content)
+        self.assertEqual(1, len(self.conductor.opened))
+        self.versions._renewed.clear()
+        self.versions.renew(content)
+        self.assertEqual(2, len(self.conductor.opened))
+
+    def test_a_version_that_arrived_can_be_deleted(self):
+        content = self.prepare().content_id
+        for _ in range(3):
+            self.versions.close(content)
+        self.assertEqual([VERSION], self.conductor.closed)
+        self.versions.forget(content)
+        self.assertEqual([VERSION], self.conductor.closed)
+        self.prepare()
+        self.conductor.down = True
+        self.versions.forget(content)
+        self.assertIsNone(self.versions.find(content))
+
+    def test_also_after_a_restart(self):
+        # Regression: it could not be deleted for a quarter of an hour.
+        content = self.prepare().content_id
+        self.versions = self.new_versions()
+        self.versions.renew(content)
+        self.assertEqual(2, len(self.conductor.opened))
+        self.versions.close(content)
+        self.assertEqual([VERSION], self.conductor.closed)
+
+    def test_without_a_conductor_it_is_read_all_the_same(self):
+        content = self.prepare().content_id
+        self.conductor.down = True
+        self.versions._renewed.clear()
+        self.versions.renew(content)
+        self.assertEqual(5, len(self.versions.reader(content).read(0, 5)))
+
+    def test_several_threads_get_one_reader(self):
+        content = self.prepare().content_id
+        found = []
+        threads = [threading.Thread(target=lambda: found.append(
+            self.versions.reader(content))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(1, len(set(map(id, found))))
