@@ -265,8 +265,9 @@ function configure_nova_for_diffcache {
     async_wait configure_neutron_nova
     configure_diffcache_notifications "$NOVA_CONF"
     if is_service_enabled n-sch; then
+        local ours=diffcache_openstack.nova.weights
         iniset "$NOVA_CONF" filter_scheduler weight_classes \
-            nova.scheduler.weights.all_weighers,diffcache_openstack.nova.weights.BuildCostWeigher
+            "nova.scheduler.weights.all_weighers,$ours.BuildCostWeigher,$ours.SsdRoomWeigher"
     fi
     if is_service_enabled n-cpu && is_service_enabled diffcache-agent; then
         # DevStack makes the file of nova-compute of this one.

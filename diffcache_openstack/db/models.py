@@ -239,6 +239,7 @@ class VolumeCache(Base):
 
     ``document`` and ``curve`` are JSON: what the host reports. The server and
     its project are those that Nova names, None while it names none.
+    ``working_set`` is in blocks.
     """
 
     __tablename__ = 'volume_caches'
@@ -256,6 +257,9 @@ class VolumeCache(Base):
     mode: orm.Mapped[str] = orm.mapped_column(sa.String(32))
     document: orm.Mapped[str] = orm.mapped_column(sa.Text)
     curve: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    # Services of the release before insert rows without it.
+    working_set: orm.Mapped[int] = orm.mapped_column(
+        sa.BigInteger, default=0, server_default='0')
     updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 
 

@@ -24,6 +24,9 @@ from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
+from diffcache_openstack.objects import volume_cache
+from diffcache_openstack.objects import volume_specs
+from diffcache_openstack.ssdcache import room
 
 
 class Owner(typing.NamedTuple):
@@ -31,6 +34,13 @@ class Owner(typing.NamedTuple):
 
     server_id: str | None = None
     project_id: str | None = None
+
+
+class Demand(typing.NamedTuple):
+    """Blocks of a host's SSD cache, and of the working sets in it."""
+
+    capacity: int
+    working_sets: int
 
 
 _NOBODY = Owner()
@@ -117,8 +127,36 @@ def update_volume(session: orm.Session, volume: objects.VolumeCache) -> None:
         sa.update(models.VolumeCache)
         .where(models.VolumeCache.id == volume.id)
         .values({name: row[name] for name in (
-            'mode', 'document', 'curve', 'updated_at')})
+            'mode', 'document', 'curve', 'working_set', 'updated_at')})
         .execution_options(synchronize_session=False))
+
+
+def working_set_of(session: orm.Session, server_id: str) -> int:
+    """Return the blocks of the working sets of a server's volumes."""
+    table = models.VolumeCache
+    return int(session.scalar(
+        sa.select(sa.func.coalesce(sa.func.sum(table.working_set), 0))
+        .where(table.server_id == server_id)))
+
+
+def demands(session: orm.Session, server_id: str) -> dict[str, Demand]:
+    """Return the SSD caches that work, by the names of their hosts.
+
+    :param server_id: a server whose volumes do not count
+    """
+    cache, volume = models.SsdCache, models.VolumeCache
+    # Of a volume of no known server, the comparison is unknown: it counts.
+    others = sa.case((volume.server_id == server_id, 0),
+                     else_=volume.working_set)
+    rows = session.execute(
+        sa.select(models.Host.name, cache.capacity,
+                  sa.func.coalesce(sa.func.sum(others), 0))
+        .join(cache, cache.host_id == models.Host.id)
+        .outerjoin(volume, volume.host_id == models.Host.id)
+        .where(models.Host.alive, cache.state == volume_cache.OK)
+        .group_by(models.Host.name, cache.capacity))
+    return {host: Demand(capacity, int(wanted))
+            for host, capacity, wanted in rows}
 
 
 def unknown_volume(volume_id: str) -> exceptions.NotFound:
@@ -138,4 +176,17 @@ def _row(host_id: int, volume: objects.VolumeCache, owner: Owner
         for name in objects.VolumeCurve.fields}
     return {'id': volume.id, 'host_id': host_id, 'mode': volume.mode,
             'document': json.dumps(document), **owner._asdict(),
-            'curve': curve and json.dumps(curve), 'updated_at': base.now()}
+            'curve': curve and json.dumps(curve), 'updated_at': base.now(),
+            'working_set': _working_set(volume)}
+
+
+def _working_set(volume: objects.VolumeCache) -> int:
+    if volume.mode == volume_specs.PASS_THROUGH:
+        return 0
+    curve = volume.curve
+    # Without a curve, what was cached until now is all that is known.
+    found = volume.blocks if curve is None else room.working_set(
+        curve.sizes, curve.hits)
+    if volume.max is not None:
+        found = min(found, volume.max)
+    return max(found, volume.min)

@@ -19,7 +19,7 @@ GROUP = cfg.OptGroup(
     'diffcache', title='Images from DiffCache',
     help='''
 Options of DiffCache's driver in nova-compute (diffcache.LibvirtDriver) and of
-its weigher in nova-scheduler (BuildCostWeigher).
+its weighers in nova-scheduler (BuildCostWeigher, SsdRoomWeigher).
 ''')
 
 DOWNLOAD = 'download'
@@ -216,21 +216,34 @@ which Nova avoids other cells and hosts where builds have just failed. With
 lower values the other weighers count, too.
 '''),
     cfg.FloatOpt(
+        'ssd_room_weight_multiplier',
+        default=1.0,
+        help='''
+Multiplier of the weight of hosts whose SSD cache has room for the volumes that
+a server brings. The weight is the part of their working sets that the cache
+can hold, from 0 to 1; hosts without an SSD cache have 0. It counts for servers
+that have volumes in the SSD cache of their present host. Higher values prefer
+room on the SSD to other resources; 0 disables the weigher and its calls to the
+conductor. The metadata of a host aggregate can override it under the same
+name.
+'''),
+    cfg.FloatOpt(
         'cost_timeout',
         default=1.0,
         min=0.05,
         max=30.0,
         help='''
-Seconds to wait for the costs when a server is scheduled. Without an answer all
-hosts get the same weight.
+Seconds that each weigher waits for the conductor when a server is scheduled.
+Without an answer all hosts get the same weight.
 '''),
     cfg.FloatOpt(
         'cost_lifetime',
         default=10.0,
         min=0.0,
         help='''
-Seconds to cache the costs of an image. Higher values call the conductor less
-often; with lower ones, hosts that got the image are preferred earlier.
+Seconds to cache the costs of an image, and the room for a server's volumes.
+Higher values call the conductor less often; with lower ones, hosts that got
+the image are preferred earlier.
 '''),
     cfg.FloatOpt(
         'cost_retry_interval',

@@ -9,9 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""A scheduler weigher that prefers hosts where the image is cheap to build.
+"""Scheduler weighers: for images that are cheap, and for room on SSDs.
 
-``[filter_scheduler] weight_classes`` in nova.conf takes it beside Nova's own.
+``[filter_scheduler] weight_classes`` in nova.conf takes them beside Nova's
+own.
 """
 
 import os
@@ -35,6 +36,7 @@ CONF = nova.conf.CONF
 options.register_scheduler_opts(CONF)
 
 MULTIPLIER = 'build_cost_weight_multiplier'
+ROOM_MULTIPLIER = 'ssd_room_weight_multiplier'
 PREFER_HINT = 'diffcache:prefer_cached'
 # Savings count in proportion to the dearest host's cost, or to this if that
 # is less: it does not matter which of two hosts is ready in half a second. Who
@@ -43,15 +45,16 @@ _NOTICEABLE_SECONDS = 10.0
 _ANY_SECONDS = 0.0
 
 
-class BuildCostWeigher(weights.BaseHostWeigher):
-    """Weighs hosts by the part of the image's cost that they save.
+class _AskingWeigher(weights.BaseHostWeigher):
+    """Weighs hosts by what the conductor says of all of them at once.
 
-    A host that would need all of what the dearest candidate needs gets 0, one
-    that has the image gets 1. Costs are not stretched to that range, as Nova
-    does with other weights: what saves one second of a hundred is not worth
-    as much as what saves 99.
+    Subclasses set ``multiplier``, an option and key of aggregates' metadata,
+    ``subject``, which the log names, and ``method`` of the RPC client.
     """
 
+    multiplier: str
+    subject: str
+    method: str
     # Together they keep Nova from normalizing the weights again.
     minval = 0.0
     maxval = 1.0
@@ -63,8 +66,36 @@ class BuildCostWeigher(weights.BaseHostWeigher):
     def weight_multiplier(self, host_state: typing.Any) -> float:
         """Return the option, or the value of the host's aggregate."""
         return scheduler_utils.get_weight_multiplier(
-            host_state, MULTIPLIER,
-            CONF.diffcache.build_cost_weight_multiplier)
+            host_state, self.multiplier,
+            getattr(CONF.diffcache, self.multiplier))
+
+    def _weigh_object(self, obj, weight_properties):
+        raise NotImplementedError('hosts are weighed together')
+
+    def _wanted(self, weighed_obj_list):
+        return any(self.weight_multiplier(weighed.obj)
+                   for weighed in weighed_obj_list)
+
+    def _costs_here(self):
+        # Connections and threads do not survive the fork of a worker.
+        if self._costs is None or self._process != os.getpid():
+            self._costs = _costs(self.method, self.subject)
+            self._process = os.getpid()
+        return self._costs
+
+
+class BuildCostWeigher(_AskingWeigher):
+    """Weighs hosts by the part of the image's cost that they save.
+
+    A host that would need all of what the dearest candidate needs gets 0, one
+    that has the image gets 1. Costs are not stretched to that range, as Nova
+    does with other weights: what saves one second of a hundred is not worth
+    as much as what saves 99.
+    """
+
+    multiplier = MULTIPLIER
+    subject = 'costs of images'
+    method = 'build_costs'
 
     def weigh_objects(self, weighed_obj_list: list,
                       weight_properties: typing.Any) -> list[float]:
@@ -83,19 +114,29 @@ class BuildCostWeigher(weights.BaseHostWeigher):
         return [factor * saved
                 for saved in savings(hosts, seconds, _ANY_SECONDS)]
 
-    def _weigh_object(self, obj, weight_properties):
-        raise NotImplementedError('hosts are weighed together')
 
-    def _wanted(self, weighed_obj_list):
-        return any(self.weight_multiplier(weighed.obj)
-                   for weighed in weighed_obj_list)
+class SsdRoomWeigher(_AskingWeigher):
+    """Weighs hosts by the room of their SSD caches for a server's volumes.
 
-    def _costs_here(self):
-        # Connections and threads do not survive the fork of a worker.
-        if self._costs is None or self._process != os.getpid():
-            self._costs = _costs()
-            self._process = os.getpid()
-        return self._costs
+    A request names no volumes, so this is for servers whose volumes are in the
+    SSD cache of their present host. A host gets the part of their working sets
+    that its cache can hold, from 0 to 1, and one without a cache 0.
+    """
+
+    multiplier = ROOM_MULTIPLIER
+    subject = 'room in SSD caches'
+    method = 'ssd_room'
+
+    def weigh_objects(self, weighed_obj_list: list,
+                      weight_properties: typing.Any) -> list[float]:
+        """Weigh all candidates with one call to the conductor."""
+        hosts = [weighed.obj.host for weighed in weighed_obj_list]
+        server_id = weight_properties and _value(weight_properties,
+                                                 'instance_uuid')
+        if not server_id or not self._wanted(weighed_obj_list):
+            return [0.0] * len(hosts)
+        room = self._costs_here().of(server_id, sorted(set(hosts)))
+        return [room.get(host, 0.0) for host in hosts]
 
 
 def savings(hosts: list[str], seconds: dict[str, float],
@@ -135,19 +176,19 @@ def _insists(request_spec):
     return hint is not None and strutils.bool_from_string(hint)
 
 
-def _costs():
+def _costs(method: str, subject: str) -> costs.Costs:
     group = CONF.diffcache
     ctxt = contexts.RequestContext.for_service('nova-scheduler')
     api: conductor_costs_api.CostsAPI | None = None
 
-    def ask(image_id: str, hosts: list[str]) -> dict[str, float]:
+    def ask(key: str, hosts: list[str]) -> dict[str, float]:
         nonlocal api
         if api is None:
             bus = messaging.Bus(CONF, base.Serializer(),
                                 url=group.transport_url)
             api = conductor_costs_api.CostsAPI(bus, group.cost_timeout,
                                                group.control_exchange)
-        return api.build_costs(ctxt, image_id, hosts)
+        return getattr(api, method)(ctxt, key, hosts)
 
     return costs.Costs(ask, group.cost_timeout, group.cost_lifetime,
-                       group.cost_retry_interval)
+                       group.cost_retry_interval, subject)

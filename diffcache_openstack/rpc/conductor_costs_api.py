@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Client side of the conductor RPC API for costs of images.
+"""Client side of the conductor RPC API for schedulers: costs and room.
 
 A separate API, because its callers are not services of the suite: they have
 neither its options nor its objects.
@@ -27,12 +27,13 @@ from diffcache_openstack.rpc import conductor_api
 NAMESPACE = 'costs'
 HISTORY = rpc_history.History({
     '1.0': ('build_costs',),
+    '1.1': ('ssd_room',),
 })
 VERSION = HISTORY.latest
 
 
 class CostsAPI:
-    """Client side of the API for costs of building images on hosts."""
+    """Client side of the API for what servers cost and find on hosts."""
 
     def __init__(self, bus: messaging.Bus, timeout: float,
                  exchange: str | None = None) -> None:
@@ -57,4 +58,20 @@ class CostsAPI:
         :raises ServiceUnavailable: no conductor answers
         """
         return self._client.call(ctxt, 'build_costs', image_id=image_id,
+                                 hosts=list(hosts))
+
+    def ssd_room(self, ctxt: contexts.RequestContext, server_id: str,
+                 hosts: collections.abc.Sequence[str]) -> dict[str, float]:
+        """Return the part of a server's working set that each host can cache.
+
+        It is that of the volumes which the server has in its host's SSD
+        cache.
+
+        :param hosts: names of hosts, ``[agent] host`` of their agents
+        :returns: from 0 to 1, by host; hosts without an SSD cache that works
+            are missing, and so are all if the server has no cached volumes,
+            or these gain nothing
+        :raises ServiceUnavailable: no conductor answers
+        """
+        return self._client.call(ctxt, 'ssd_room', server_id=server_id,
                                  hosts=list(hosts))

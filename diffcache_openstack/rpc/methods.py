@@ -309,6 +309,10 @@ _COSTS: Table = {
         'image_id': IMAGE,
         'hosts': fields.ListOfStringsField(fields.HOST_PATTERN, MOST_HOSTS)},
         changes=False),
+    (conductor_costs_api.NAMESPACE, 'ssd_room'): Method(ALL, {
+        'server_id': fields.IdField(),
+        'hosts': fields.ListOfStringsField(fields.HOST_PATTERN, MOST_HOSTS)},
+        changes=False),
 }
 
 _ROWS = _field(fields.List(Tuple(COUNT, COUNT, COUNT), profiles.MOST_ROWS))

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""RPC endpoint for schedulers: what an image costs on each host."""
+"""RPC endpoint for schedulers: costs of images, and room for volumes."""
 
 import collections
 
@@ -23,7 +23,9 @@ from diffcache_openstack.conductor import costs
 from diffcache_openstack.conductor import site_maps as maps
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import sites
+from diffcache_openstack.db import volume_caches
 from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.ssdcache import room
 
 
 class CostsManager:
@@ -61,3 +63,16 @@ class CostsManager:
             found.update(costs.seconds(view, content_id, names,
                                        self._conf.planner.max_patches))
         return found
+
+    @messaging.exposed
+    def ssd_room(self, ctxt: contexts.RequestContext, server_id: str,
+                 hosts: list) -> dict[str, float]:
+        """Return the part of a server's working set that hosts can cache."""
+        needed = self._database.read(volume_caches.working_set_of, server_id)
+        if not needed:
+            return {}
+        asked = set(hosts)
+        return {host: room.share(demand.capacity, demand.working_sets, needed)
+                for host, demand in self._database.read(
+                    volume_caches.demands, server_id).items()
+                if host in asked}

@@ -304,6 +304,7 @@ class TestHosts(TrustTest):
         self.addCleanup(bus.close)
         costs = conductor_costs_api.CostsAPI(bus, 30)
         self.assertEqual({}, costs.build_costs(self.ctxt, 'unknown', ['h1']))
+        self.assertEqual({}, costs.ssd_room(self.ctxt, 'unknown', ['h1']))
 
     def test_tasks_are_reported_by_their_hosts(self):
         task = objects.VersionTask(id=str(uuid.uuid4()), kind='verify',

@@ -218,8 +218,9 @@ fi
         nova = options['nova.conf']
         self.assertEqual('diffcache.LibvirtDriver',
                          nova['DEFAULT', 'compute_driver'])
-        self.assertIn('BuildCostWeigher',
-                      nova['filter_scheduler', 'weight_classes'])
+        for weigher in ('BuildCostWeigher', 'SsdRoomWeigher'):
+            self.assertIn(f'diffcache_openstack.nova.weights.{weigher}',
+                          nova['filter_scheduler', 'weight_classes'])
 
     def test_every_option_is_read(self):
         """Services ignore names that they do not know."""

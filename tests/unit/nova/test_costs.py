@@ -81,6 +81,7 @@ class TestCosts(base.TestCase):
         for _ in range(3):
             self.assertEqual({}, known.of('image', ['h1']))
         self.assertEqual(1, len(self.conductor.asked))
+        self.assertEqual(1, known.failures)
         self.conductor.answer = {'h1': 3.0}
         self.now += 31
         self.assertEqual({'h1': 3.0}, known.of('image', ['h1']))

@@ -24,7 +24,7 @@ from diffcache_openstack.nova import costs
 from diffcache_openstack.nova import weights
 
 IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
-PATH = 'diffcache_openstack.nova.weights.BuildCostWeigher'
+PATH = 'diffcache_openstack.nova.weights.'
 
 
 class WeigherTest(needs.NovaTest):
@@ -238,12 +238,66 @@ class TestWeigher(WeigherTest):
         self.assertEqual([0.0, 0.0], found)
 
 
+class TestRoom(WeigherTest):
+    """One host's SSD cache has room for a server's volumes."""
+
+    SERVER = 'ff699c0e-7edd-4e37-8b44-ab1614889f7a'
+
+    def setUp(self):
+        super().setUp()
+        self.weigher = weights.SsdRoomWeigher()
+        self.weigher._costs_here = lambda: costs.Costs(
+            self.ask, 60.0, 0.0, 0.0)
+        self.answer = {'roomy': 1.0, 'full': 0.25}
+
+    def order_of(self, spec, **metadata):
+        return self.order(spec, self.state('none'), self.state('full'),
+                          self.state('roomy', **metadata))
+
+    def test_room_first_and_hosts_without_a_cache_last(self):
+        self.assertEqual(
+            (['roomy', 'full', 'none'], [1.0, 0.25, 0.0]),
+            self.order_of(self.spec(instance_uuid=self.SERVER)))
+        self.assertEqual([(self.SERVER, ['full', 'none', 'roomy'])],
+                         self.asked)
+
+    def test_boot_from_a_volume_is_no_exception(self):
+        _, found = self.order_of(self.spec(instance_uuid=self.SERVER,
+                                           is_bfv=True))
+        self.assertEqual([1.0, 0.25, 0.0], found)
+
+    def test_servers_without_cached_volumes(self):
+        self.answer = {}
+        names, found = self.order_of(self.spec(instance_uuid=self.SERVER))
+        self.assertEqual([0.0, 0.0, 0.0], found)
+
+    def test_without_a_conductor_all_weigh_the_same(self):
+        self.answer = exceptions.ServiceUnavailable('no conductor')
+        _, found = self.order_of(self.spec(instance_uuid=self.SERVER))
+        self.assertEqual([0.0, 0.0, 0.0], found)
+
+    def test_the_multiplier(self):
+        self.set('ssd_room_weight_multiplier', 3.0, 'diffcache')
+        spec = self.spec(instance_uuid=self.SERVER)
+        self.assertEqual([3.0, 0.75, 0.0], self.order_of(spec)[1])
+        self.assertEqual([5.0, 0.75, 0.0], self.order_of(
+            spec, ssd_room_weight_multiplier='5')[1])
+
+    def test_nobody_is_asked_for_nothing(self):
+        for spec in (None, objects.RequestSpec()):
+            self.assertEqual([0.0, 0.0, 0.0], self.order_of(spec)[1])
+        self.set('ssd_room_weight_multiplier', 0.0, 'diffcache')
+        self.order_of(self.spec(instance_uuid=self.SERVER))
+        self.assertEqual([], self.asked)
+
+
 class TestConfigured(needs.NovaTest):
 
     def test_nova_loads_it_by_its_option(self):
         handler = nova_weights.HostWeightHandler()
-        self.assertEqual([weights.BuildCostWeigher],
-                         handler.get_matching_classes([PATH]))
+        for kind in (weights.BuildCostWeigher, weights.SsdRoomWeigher):
+            self.assertEqual([kind], handler.get_matching_classes(
+                [PATH + kind.__name__]))
 
     def test_a_broker_that_is_down_costs_a_bounded_time(self):
         # Nobody listens at port 1 of the loopback device.

@@ -258,7 +258,8 @@ class Suite:
             return {}
         return {'filter_scheduler': {'weight_classes': (
             'nova.scheduler.weights.all_weighers,'
-            'diffcache_openstack.nova.weights.BuildCostWeigher')},
+            'diffcache_openstack.nova.weights.BuildCostWeigher,'
+            'diffcache_openstack.nova.weights.SsdRoomWeigher')},
             # Under TCG everything takes its time.
             'diffcache': {'cost_timeout': 2}}
 
