@@ -18,6 +18,8 @@ import pathlib
 import threading
 import typing
 
+from diffcache_openstack.agent.ssdcache import attached
+from diffcache_openstack.agent.ssdcache import division
 from diffcache_openstack.agent.ssdcache import filters as volume_filters
 from diffcache_openstack.agent.ssdcache import limits
 from diffcache_openstack.agent.ssdcache import moves as volume_moves
@@ -29,11 +31,8 @@ from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import hot_blocks
 from diffcache_openstack.ssdcache import origins
-from diffcache_openstack.ssdcache.sizing import base as sizing
 
 LOG = logging.getLogger(__name__)
-
-_States = collections.abc.Mapping[str, engines.State]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +77,7 @@ class CachedVolumes:
         self._filters = volume_filters.Filters(
             engine, options.sequential, options.admission, wear)
         self._limits = limits.Limits(engine)
+        self._division = division.Division(engine, self._sizes, self._limits)
         self._moves = moves
         self._lock = threading.Lock()
         self.revision = 0
@@ -135,7 +135,7 @@ class CachedVolumes:
         :raises NotFound: it is not attached
         :raises RetryableError: the cache cannot be reached
         """
-        _find(self._engine.volumes(), name)
+        attached.find(self._engine.volumes(), name)
         try:
             return self._engine.hot(name, hot_blocks.MOST_BLOCKS)
         except engines.VolumeRefused as error:
@@ -169,19 +169,20 @@ class CachedVolumes:
             if wanted.attachment is None:
                 # It may be another one, for which Cinder has read the type.
                 self._store.forget_of_type(name)
-            changed = self._settled(name, wanted)
-            sizes = self._shares({**known, name: changed}, states)
+            changed = self._store.settled(name, wanted)
+            sizes = self._division.shares({**known, name: changed}, states)
             self._limits.make_room(name, sizes, states)
             try:
                 state = self._engine.attach(engines.Attachment(
                     name, wanted.origin, changed.mode, sizes[name],
                     *self._filters.of(name, changed)))
             except exceptions.DiffCacheError:
-                self._divide(known)
+                self._division.renew(known)
                 raise
             self._filters.note_attached(name, changed)
-            self._keep({**self._store.wanted(), name: wanted}, {*known, name})
-            self._divide({**known, name: changed})
+            self._store.keep_wanted({**self._store.wanted_of(known),
+                                     name: wanted})
+            self._division.renew({**known, name: changed})
             self.revision += 1
         LOG.info('Attached volume %s (%s) to the SSD cache with up to %d'
                  ' blocks', name, wanted.origin, sizes[name])
@@ -198,8 +199,8 @@ class CachedVolumes:
         with self._lock:
             self._detach(name)
             known = self._known(self._engine.volumes())
-            self._keep(self._store.wanted(), set(known))
-            self._divide(known)
+            self._store.keep_wanted(self._store.wanted_of(known))
+            self._division.renew(known)
             self.revision += 1
         LOG.info('Detached volume %s from the SSD cache', name)
 
@@ -230,7 +231,7 @@ class CachedVolumes:
             kept = self._store.wanted()
             if name in kept:
                 kept[name] = dataclasses.replace(kept[name], mode=mode)
-                mode = self._settled(name, kept[name]).mode
+                mode = self._store.settled(name, kept[name]).mode
             self._engine.set_mode(name, mode)
             self._store.keep_wanted(kept)
             if mode != volume_specs.PASS_THROUGH:
@@ -243,7 +244,7 @@ class CachedVolumes:
         :raises NotFound: it is not attached
         :raises RetryableError: the cache cannot be reached
         """
-        _find(self._engine.volumes(), name)
+        attached.find(self._engine.volumes(), name)
         if self._moves is not None:
             self._moves.expect(name, host)
 
@@ -254,15 +255,7 @@ class CachedVolumes:
             return
         if use.epoch is not None and self._engine.abilities.keeps_blocks:
             states = self._engine.volumes()
-            try:
-                self._limits.change(self._sizes.arrive(
-                    name, use.epoch, self._known(states),
-                    {each: state.limit for each, state in states.items()},
-                    self._cache()))
-            except exceptions.DiffCacheError as error:
-                self._sizes.note_failure(error)
-                LOG.warning('Volume %s, which came from another host, keeps'
-                            ' its size: %s', name, error)
+            self._division.arrive(name, use.epoch, self._known(states), states)
         self._moves.warm(name, use.hot)
 
     def change(self, name: str, generation: int,
@@ -282,7 +275,7 @@ class CachedVolumes:
         """
         with self._lock:
             states = self._engine.volumes()
-            state = _find(states, name)
+            state = attached.find(states, name)
             before = self._store.overrides(name)
             if before.generation != generation:
                 raise exceptions.Busy(
@@ -290,7 +283,7 @@ class CachedVolumes:
                     f' {before.generation}, not {generation}: they were'
                     ' changed. Read them again.')
             overrides = before.changed(fields)
-            wanted = self._store.wanted().get(name) or _as_it_is(state)
+            wanted = self._store.wanted().get(name) or attached.as_it_is(state)
             self._switch(name, states, wishes.settled(
                 wanted, self._store.of_type(name), overrides),
                 lambda: self._store.keep_overrides(name, overrides))
@@ -312,7 +305,7 @@ class CachedVolumes:
         """
         with self._lock:
             states = self._engine.volumes()
-            _find(states, name)
+            attached.find(states, name)
             wanted = self._store.wanted().get(name)
             if wanted is None:
                 raise exceptions.Conflict(
@@ -326,7 +319,8 @@ class CachedVolumes:
         LOG.info('Volume %s in the SSD cache follows its type, which was'
                  ' changed: %s', name, settings)
 
-    def _switch(self, name: str, states: _States, wanted: wishes.Wanted,
+    def _switch(self, name: str, states: attached.States,
+                wanted: wishes.Wanted,
                 keep: collections.abc.Callable[[], None]) -> None:
         """Have an attached volume cached in another way.
 
@@ -334,13 +328,13 @@ class CachedVolumes:
         """
         known = self._known(states)
         before, known[name] = known[name], wanted
-        sizes = self._shares(known, states)
+        sizes = self._division.shares(known, states)
         self._filters.change(name, before, wanted)
         if wanted.mode != states[name].mode:
             self._engine.set_mode(name, wanted.mode)
         keep()
         if self._engine.abilities.keeps_blocks \
-                or _bounds(wanted) != _bounds(before):
+                or wanted.bounds != before.bounds:
             self._limits.change(sizes)
         self.revision += 1
 
@@ -351,7 +345,7 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: its origin cannot be written
         """
-        _find(self._engine.volumes(), name)
+        attached.find(self._engine.volumes(), name)
         self._engine.flush(name)
 
     def invalidate(self, name: str) -> None:
@@ -361,7 +355,7 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: dirty blocks cannot be written back
         """
-        _find(self._engine.volumes(), name)
+        attached.find(self._engine.volumes(), name)
         self._engine.invalidate(name)
 
     def end_epoch(self) -> None:
@@ -376,7 +370,7 @@ class CachedVolumes:
             self.revision += 1
             found = self._engine.end_epoch()
             states = self._engine.volumes()
-            cache = self._cache()
+            cache = self._division.cache()
             if not found or not cache.capacity:
                 return
             limits = {name: state.limit for name, state in states.items()}
@@ -401,66 +395,5 @@ class CachedVolumes:
             f'{origin!r} is in none of {", ".join(self._options.origins)};'
             ' see [ssd_cache] origins.')
 
-    # -- sizes
-
-    def _shares(self, known: dict[str, wishes.Wanted],
-                states: _States) -> dict[str, int]:
-        # A volume that had no blocks, as its type said so, counts as new.
-        return self._sizes.shares(
-            known, {name: state.limit for name, state in states.items()
-                    if state.limit}, self._cache())
-
-    def _cache(self) -> sizing.Cache:
-        return sizing.Cache(self._engine.capacity(), self._engine.grain())
-
-    def _divide(self, known: dict[str, wishes.Wanted]) -> None:
-        """Divide the cache anew; volumes are served with any sizes.
-
-        They keep them where another would empty their partitions.
-        """
-        if not self._engine.abilities.keeps_blocks:
-            return
-        try:
-            self._limits.change(self._shares(known, self._engine.volumes()))
-        except exceptions.DiffCacheError as error:
-            LOG.warning('Could not divide the SSD cache anew, volumes keep'
-                        ' their sizes: %s', error)
-
-    # -- what volumes want
-
-    def _known(self, states: _States) -> dict[str, wishes.Wanted]:
-        """Return what the attached volumes want."""
-        kept = self._store.wanted()
-        return {name: self._settled(name, kept.get(name) or _as_it_is(state))
-                for name, state in states.items()}
-
-    def _settled(self, name: str, wanted: wishes.Wanted) -> wishes.Wanted:
-        return wishes.settled(wanted, self._store.of_type(name),
-                              self._store.overrides(name))
-
-    def _keep(self, wanted: dict[str, wishes.Wanted], names: set[str]
-              ) -> None:
-        self._store.keep_wanted({name: each for name, each in wanted.items()
-                                 if name in names})
-
-
-def _bounds(wanted: wishes.Wanted) -> tuple[int, int | None, float]:
-    """Return what decides the size of a volume without its curve."""
-    return wanted.min, wanted.max, wanted.weight
-
-
-def _as_it_is(state: engines.State) -> wishes.Wanted:
-    """Return what a volume wants that somebody else attached."""
-    return wishes.Wanted('', state.mode, state.limit, state.limit,
-                         sequential=state.sequential)
-
-
-def _find(states: _States, name: str) -> engines.State:
-    """Return the state of an attached volume.
-
-    :raises NotFound: it is not attached
-    """
-    if name not in states:
-        raise exceptions.NotFound(
-            f'Volume {name} is not attached to the SSD cache of this host.')
-    return states[name]
+    def _known(self, states: attached.States) -> dict[str, wishes.Wanted]:
+        return attached.known(self._store, states)

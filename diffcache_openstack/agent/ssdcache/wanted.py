@@ -72,6 +72,11 @@ class Wanted:
         return bool(self.origin) and self.mode == volume_specs.PASS_THROUGH
 
     @property
+    def bounds(self) -> tuple[int, int | None, float]:
+        """What decides its size without its curve."""
+        return self.min, self.max, self.weight
+
+    @property
     def target(self) -> sizing.Target | None:
         """What it is to reach."""
         return None if self.sla is None else sizing.parse_target(self.sla)
@@ -235,6 +240,16 @@ class Store:
     def wanted(self) -> dict[str, Wanted]:
         """Return what the types of volumes say, as it was kept."""
         return self._read(self._path, Wanted)
+
+    def wanted_of(self, names: collections.abc.Container[str]
+                  ) -> dict[str, Wanted]:
+        """Return what the types of some volumes say, as it was kept."""
+        return {name: each for name, each in self.wanted().items()
+                if name in names}
+
+    def settled(self, name: str, wanted: Wanted) -> Wanted:
+        """Return what a volume wants with what was changed since."""
+        return settled(wanted, self.of_type(name), self.overrides(name))
 
     def keep_wanted(self, known: collections.abc.Mapping[str, Wanted]
                     ) -> None:

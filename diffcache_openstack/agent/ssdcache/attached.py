@@ -1,0 +1,44 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Volumes as they are attached to the cache, as an engine has them."""
+
+import collections.abc
+
+from diffcache_openstack.agent.ssdcache import wanted as wishes
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.ssdcache.engines import base as engines
+
+States = collections.abc.Mapping[str, engines.State]
+
+
+def find(states: States, name: str) -> engines.State:
+    """Return the state of an attached volume.
+
+    :raises NotFound: it is not attached
+    """
+    if name not in states:
+        raise exceptions.NotFound(
+            f'Volume {name} is not attached to the SSD cache of this host.')
+    return states[name]
+
+
+def as_it_is(state: engines.State) -> wishes.Wanted:
+    """Return what a volume wants that somebody else attached."""
+    return wishes.Wanted('', state.mode, state.limit, state.limit,
+                         sequential=state.sequential)
+
+
+def known(store: wishes.Store, states: States) -> dict[str, wishes.Wanted]:
+    """Return what the attached volumes want."""
+    kept = store.wanted()
+    return {name: store.settled(name, kept.get(name) or as_it_is(state))
+            for name, state in states.items()}
