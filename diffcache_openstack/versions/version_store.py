@@ -260,6 +260,13 @@ class VersionStore:
         """Open what a version is read from, for diffcached."""
         return descriptions.describe(self._access, name)
 
+    def write_description(self, name: str, output: pathlib.Path) -> bool:
+        """Write where a version's blocks are to a file, for diffcached.
+
+        :returns: False if the store has a key, or no files on this host
+        """
+        return descriptions.write(self._access, name, output)
+
     def plan_rollback(self, name: str, disk: Disk, job: Job = _QUIET
                       ) -> rollback_plan.RollbackPlan:
         """Return what rolling a disk back would write; change nothing."""

@@ -183,7 +183,7 @@ class LazyImages:
                 return {'path': None, 'reason': lazy_versions.NO_MANIFEST}
             status = self._daemon.add(prepared.content_id, {
                 'manifest': str(prepared.manifest),
-                'sources': [prepared.source],
+                'sources': prepared.sources,
                 **self._serving_options()})
             served = self._served.setdefault(prepared.content_id,
                                              _outside_of_the_cache())

@@ -11,8 +11,9 @@
 #    under the License.
 """Versions that servers boot from while they arrive.
 
-diffcached reads their content from this agent, over the agent's own socket:
-stores may be anywhere, and only the agent has their keys and credentials.
+diffcached reads a store of files without a key itself. Other content it reads
+from this agent, over the agent's own socket: such stores may be anywhere, and
+only the agent has their keys and credentials.
 """
 
 import collections.abc
@@ -70,12 +71,12 @@ class Version:
 class Prepared:
     """A version that diffcached can serve.
 
-    :ivar source: where diffcached reads it
+    :ivar sources: where diffcached reads it
     """
 
     content_id: str
     manifest: pathlib.Path
-    source: dict[str, str]
+    sources: list[dict[str, str]]
 
 
 class LazyVersions:
@@ -150,9 +151,26 @@ class LazyVersions:
             self._served[content_id] = version
             self._renewed[content_id] = time.monotonic()
             self._save()
-        return Prepared(content_id, manifest, {
-            'name': f'version {version.id}', 'socket': self._socket,
-            'path': f'/v1/version-contents/{content_id}'})
+        return Prepared(content_id, manifest, self._sources(
+            version, content_id))
+
+    def _sources(self, version: Version, content_id: str
+                 ) -> list[dict[str, str]]:
+        """Return where diffcached reads a version, the cheapest first."""
+        agent = {'name': f'version {version.id}, by the agent',
+                 'socket': self._socket,
+                 'path': f'/v1/version-contents/{content_id}'}
+        description = self._path(version, 'description')
+        store = self._stores.open(version.project_id)
+        if not store.write_description(version.disk, description):
+            return [agent]
+        direct = {'version': version.id, 'description': str(description)}
+        base, _ = self._bases.bring(version.to_disk(),
+                                    self._path(version, 'base'))
+        if base is not None:
+            direct['base'] = str(base)
+        # What a prune rewrites, the agent finds again.
+        return [direct, agent]
 
     def find(self, content_id: str) -> Version | None:
         """Return the version with a content, if one is served."""
@@ -185,9 +203,8 @@ class LazyVersions:
         if reader is not None:
             reader.close()
         if version is not None:
-            for path in (self._directory / f'{version.disk}.manifest',
-                         self._base_path(version)):
-                path.unlink(missing_ok=True)
+            for kind in ('manifest', 'description', 'base'):
+                self._path(version, kind).unlink(missing_ok=True)
 
     def keep(self, contents: collections.abc.Collection[str]) -> None:
         """Forget what is not among the contents that are served."""
@@ -253,14 +270,14 @@ class LazyVersions:
             found = self._readers.get(content_id)
             if found is None:
                 base, _ = self._bases.bring(version.to_disk(),
-                                            self._base_path(version))
+                                            self._path(version, 'base'))
                 store = self._stores.open(version.project_id)
                 found = self._readers[content_id] = store.read(version.disk,
                                                                base)
             return found
 
-    def _base_path(self, version: Version) -> pathlib.Path:
-        return self._directory / f'{version.disk}.base'
+    def _path(self, version: Version, kind: str) -> pathlib.Path:
+        return self._directory / f'{version.disk}.{kind}'
 
     def restore(self, version_id: str, project_id: str, output: pathlib.Path,
                 watch: contents.Watch) -> None:

@@ -11,21 +11,24 @@
 #    under the License.
 """Descriptions by which diffcached reads a version from its store.
 
-A description names packs, indexes and maps by descriptors that are open:
+A description names packs, indexes and maps. By descriptors that are open:
 whoever inherits them reads the version to the end, though it is deleted or
-its packs are pruned meanwhile. It is in memory only, as it has the store's
-keys.
+its packs are pruned meanwhile. Or by their paths, for processes that live on
+when this one ends; that is a file, so there is none for a store with a key.
 """
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
 import resource
 from typing import Any
+from typing import Callable
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import store_access
 
@@ -62,8 +65,9 @@ def describe(access: store_access.StoreAccess, name: str) -> Described:
         version = head.find(name)
         try:
             with contextlib.ExitStack() as stack:
-                document = _Files(access, head, stack).document(version)
-                path = _to_memory(document, stack)
+                described = _Description(access, head, functools.partial(
+                    _opened, stack=stack))
+                path = _to_memory(described.document(version), stack)
                 return Described(version, path, stack.pop_all())
         except (exceptions.Busy, FileNotFoundError) as exc:
             if access.head().number == head.number:
@@ -73,15 +77,42 @@ def describe(access: store_access.StoreAccess, name: str) -> Described:
             # A prune has rewritten packs under other names.
 
 
-class _Files:
-    """Opens the files of a catalogue for whoever inherits descriptors."""
+def write(access: store_access.StoreAccess, name: str, output: pathlib.Path
+          ) -> bool:
+    """Write a description with paths to a file.
+
+    :returns: False if the store has a key, or no files on this host
+    :raises NotFound: the version does not exist
+    :raises IntegrityError: the store is damaged
+    """
+    head = access.head()
+    version = head.find(name)
+    if access.key is not None:
+        return False
+    try:
+        document = _Description(access, head, str).document(version)
+    except _NoFiles:
+        return False
+    files.write_json(output, document)
+    return True
+
+
+class _NoFiles(exceptions.InvalidInput):
+    """The store keeps no files on this host."""
+
+
+class _Description:
+    """Describes versions of a catalogue.
+
+    :param named: returns what a description has for a path
+    """
 
     def __init__(self, access: store_access.StoreAccess,
-                 head: catalogue.Catalogue, stack: contextlib.ExitStack
-                 ) -> None:
+                 head: catalogue.Catalogue,
+                 named: Callable[[pathlib.Path], str]) -> None:
         self._access = access
         self._head = head
-        self._stack = stack
+        self._named = named
 
     def document(self, version: catalogue.Version) -> dict[str, Any]:
         """Describe a version; see ``native/daemon/src/version.rs``."""
@@ -94,11 +125,11 @@ class _Files:
             'keys': self._keys(),
             'packs': [{
                 'id': number, 'key': pack.key, 'check': pack.check,
-                'index': self._open(pack.index),
-                'data': self._open(pack.blob)}
+                'index': self._place(pack.index),
+                'data': self._place(pack.blob)}
                 for number, pack in packs.items()],
             'maps': [{'id': number, 'check': blob.check,
-                      'path': self._open(blob.blob)}
+                      'path': self._place(blob.blob)}
                      for number, blob in maps.items()]}
 
     def _needed(self, version: catalogue.Version
@@ -125,14 +156,17 @@ class _Files:
                      in key_chain.former_keys(head, key)}
         return keys
 
-    def _open(self, blob: str) -> str:
+    def _place(self, blob: str) -> str:
         path = self._access.store.local_path(blob)
         if path is None:
-            raise exceptions.InvalidInput(
+            raise _NoFiles(
                 'The store has no files on this host, which a version is read'
                 ' from while it is used: restore the version instead.')
-        return _inherited(os.open(path, os.O_RDONLY | os.O_NOFOLLOW),
-                          self._stack)
+        return self._named(path)
+
+
+def _opened(path: pathlib.Path, stack: contextlib.ExitStack) -> str:
+    return _inherited(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), stack)
 
 
 def _inherited(descriptor: int, stack: contextlib.ExitStack) -> str:

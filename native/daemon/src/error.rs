@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use diffcache_core::manifest::ManifestError;
-use diffcache_versions::VersionsError;
 
 use crate::profile::ProfileFileError;
 
@@ -39,14 +38,6 @@ pub enum DaemonError {
         path: PathBuf,
         /// The reason.
         error: ProfileFileError,
-    },
-    /// A saved version that cannot be read.
-    #[error("cannot read {name}: {error}")]
-    Version {
-        /// The version.
-        name: String,
-        /// The reason.
-        error: VersionsError,
     },
     /// A call of the system, with what was attempted.
     #[error("cannot {0}: {1}")]

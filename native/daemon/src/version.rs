@@ -1,11 +1,11 @@
 //! A saved version as the source of an image: its blocks are read from the packs of their store, and from its base image.
 //!
 //! A [`Description`] says where these are. Its paths may be descriptors of this process, `/proc/self/fd/N`: packs that are open can be read to the
-//! end, whatever is deleted or pruned meanwhile, and by a worker that may open nothing else.
+//! end, whatever is deleted or pruned meanwhile, and by a worker that may open nothing else. Of other paths only packs that were read before can.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diffcache_core::source::{FileSource, ReadAt, SourceError as ReadError};
@@ -19,7 +19,7 @@ use diffcache_versions::VersionsError;
 use serde::Deserialize;
 
 use crate::config::{Place, VersionPlace};
-use crate::error::DaemonError;
+use crate::lazy_file::lock;
 use crate::source::{Source, SourceError};
 
 /// Decompressed frames kept in memory, in bytes.
@@ -68,24 +68,31 @@ struct MapPlace {
     check: String,
 }
 
-/// A saved version.
+/// A saved version. It is opened by the first read that succeeds in that: its store may be away, or have been pruned.
 pub struct VersionSource {
     name: String,
-    content: Content,
+    place: VersionPlace,
+    content: Mutex<Option<Arc<Content>>>,
 }
 
 impl VersionSource {
-    /// Open what a version is read from.
-    ///
-    /// # Errors
-    /// `Version`.
-    pub fn open(place: &VersionPlace) -> Result<VersionSource, DaemonError> {
-        let name = Place::Version(place.clone()).name();
-        let content = open(place).map_err(|error| DaemonError::Version {
-            name: name.clone(),
-            error,
-        })?;
-        Ok(VersionSource { name, content })
+    /// Take a place.
+    pub fn new(place: &VersionPlace) -> VersionSource {
+        VersionSource {
+            name: Place::Version(place.clone()).name(),
+            place: place.clone(),
+            content: Mutex::default(),
+        }
+    }
+
+    fn content(&self) -> Result<Arc<Content>, VersionsError> {
+        let mut content = lock(&self.content);
+        if let Some(content) = &*content {
+            return Ok(content.clone());
+        }
+        let opened = Arc::new(open(&self.place)?);
+        *content = Some(opened.clone());
+        Ok(opened)
     }
 }
 
@@ -95,12 +102,13 @@ impl Source for VersionSource {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8], _: Duration) -> Result<(), SourceError> {
-        self.content
-            .read(buffer, offset)
-            .map_err(|error| match error {
-                VersionsError::Damaged { .. } => SourceError::Wrong(error.to_string()),
-                error => SourceError::Unreachable(error.to_string()),
-            })
+        let read = self
+            .content()
+            .and_then(|content| content.read(buffer, offset));
+        read.map_err(|error| match error {
+            VersionsError::Damaged { .. } => SourceError::Wrong(error.to_string()),
+            error => SourceError::Unreachable(error.to_string()),
+        })
     }
 }
 

@@ -188,10 +188,7 @@ fn open_sources(
     let open = |place: &Place| match place {
         Place::Plain(image) => Ok(source::open_plain(image)),
         Place::Local(place) => Ok(Box::new(LocalSource::new(place)) as Box<dyn Source>),
-        Place::Version(place) => {
-            let source = VersionSource::open(place)?;
-            Ok(Box::new(source) as Box<dyn Source>)
-        }
+        Place::Version(place) => Ok(Box::new(VersionSource::new(place)) as Box<dyn Source>),
         Place::Build(place) => {
             let source = BuildSource::open(place, &peers, &manifest, &config.state)?;
             Ok(Box::new(source) as Box<dyn Source>)

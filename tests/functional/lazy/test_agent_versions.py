@@ -24,6 +24,7 @@ from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import versions as local_versions
 from diffcache_openstack import objects
 from diffcache_openstack.store import file
+from diffcache_openstack.versions.store import upkeep
 from diffcache_openstack.versions import version_store
 from tests.functional.lazy import services
 
@@ -42,7 +43,10 @@ class Conductor:
         return self.disk
 
 
-class AgentVersionsTest(services.LazyServicesTest):
+class VersionsCase(services.LazyServicesTest):
+    """A version in a store, an agent that reads it, and diffcached."""
+
+    key: bytes | None = None
 
     def setUp(self):
         super().setUp()
@@ -51,7 +55,7 @@ class AgentVersionsTest(services.LazyServicesTest):
         self.disk = self.folder / 'disk'
         self.disk.write_bytes(self.base.read_bytes() + bytes(300 * BLOCK))
         self.store = version_store.VersionStore.open(
-            file.FileStore(self.folder / 'store'), b'k' * 32)
+            file.FileStore(self.folder / 'store'), self.key)
         self.version = self.save(*range(0, 900, 11))
         self.versions = versions.LazyVersions(
             types.SimpleNamespace(open=lambda project: self.store),
@@ -94,8 +98,56 @@ class AgentVersionsTest(services.LazyServicesTest):
         prepared = self.versions.prepare(VERSION, 'p', IMAGE)
         status = self.daemon.add(prepared.content_id, {
             'manifest': str(prepared.manifest),
-            'sources': [prepared.source], 'wait': 30.0, **options})
+            'sources': prepared.sources, 'wait': 30.0, **options})
         return prepared.content_id, pathlib.Path(status['path'])
+
+    def sources(self, content_id):
+        """Requests and failures of each source."""
+        return [(each['requests'], each['failures'])
+                for each in self.daemon.image(content_id)['sources']]
+
+
+class PlainStoreTest(VersionsCase):
+    """diffcached reads the packs itself."""
+
+    def test_no_read_waits_for_the_agent(self):
+        expected = self.disk.read_bytes()
+        content_id, path = self.serve()
+        self.agent.stop()
+        self.assertEqual(expected, path.read_bytes())
+        (requests, failures), agent = self.sources(content_id)
+        self.assertLess(0, requests)
+        self.assertEqual((0, (0, 0)), (failures, agent))
+
+    def test_what_a_prune_rewrote_the_agent_finds(self):
+        content = self.disk.read_bytes()
+        self.save(*range(0, 900, 7))
+        content_id, path = self.serve(prefetch=False)
+        with open(path, 'rb', buffering=0) as stream:
+            self.assertEqual(content[:BLOCK],
+                             os.pread(stream.fileno(), BLOCK, 0))
+            [index] = (self.folder / 'store').glob('index-00000001-*')
+            [pack] = (self.folder / 'store').glob('pack-00000001-*')
+            # As if the packs had other names now.
+            self.store.save([version_store.Disk(
+                self.base, 'other', format='raw')])
+            self.store.prune(rule=upkeep.PruneRule(level=9))
+            self.assertFalse(index.exists() or pack.exists())
+            os.kill(self.daemon.image(content_id)['worker_pid'],
+                    signal.SIGKILL)
+            self.assertEqual(
+                content[400 * BLOCK:450 * BLOCK],
+                os.pread(stream.fileno(), 50 * BLOCK, 400 * BLOCK))
+        (_, failures), (requests, agents_failures) = self.sources(content_id)
+        self.assertLess(0, failures)
+        self.assertLess(0, requests)
+        self.assertEqual(0, agents_failures)
+
+
+class SealedStoreTest(VersionsCase):
+    """Only the agent has the store's key."""
+
+    key = b'k' * 32
 
     def test_it_is_the_disk_as_it_was_saved(self):
         expected = self.disk.read_bytes()
@@ -111,7 +163,7 @@ class AgentVersionsTest(services.LazyServicesTest):
         self.assertEqual((0, 0, True), (found['errors'], found['corrupt'],
                                         found['complete']))
         [source] = found['sources']
-        self.assertEqual((f'version {VERSION}', 0),
+        self.assertEqual((f'version {VERSION}, by the agent', 0),
                          (source['url'], source['failures']))
 
     def test_reads_wait_for_an_agent_that_restarts(self):

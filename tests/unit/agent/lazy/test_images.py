@@ -113,7 +113,7 @@ class FakeVersions:
             version_id, project_id, 'd', None, None, (image_id,))
         return versions.Prepared(
             VERSION_CONTENT, self.folder / 'manifest',
-            {'name': 'version', 'socket': '/s', 'path': '/p'})
+            [{'name': 'version', 'socket': '/s', 'path': '/p'}])
 
     def find(self, content_id):
         return self.served.get(content_id)

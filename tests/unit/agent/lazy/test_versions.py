@@ -100,11 +100,28 @@ class TestPrepare(LazyVersionsTest):
                                     self.image)
         self.assertEqual((self.directory / 'm').read_bytes(),
                          prepared.manifest.read_bytes())
-        self.assertEqual({
-            'name': f'version {VERSION}', 'socket': '/run/agent.sock',
-            'path': f'/v1/version-contents/{prepared.content_id}'},
-            prepared.source)
+        folder = self.directory / 'lazy'
+        self.assertEqual([
+            {'version': VERSION,
+             'description': str(folder / f'{self.saved.id}.description'),
+             'base': str(folder / f'{self.saved.id}.base')},
+            {'name': f'version {VERSION}, by the agent',
+             'socket': '/run/agent.sock',
+             'path': f'/v1/version-contents/{prepared.content_id}'}],
+            prepared.sources)
         self.assertEqual(['h1'], self.conductor.opened)
+
+    def test_no_key_is_written_to_a_file(self):
+        self.opened = version_store.VersionStore.open(
+            file.FileStore(self.directory / 'sealed'), b'k' * 32)
+        [saved] = self.opened.save([version_store.Disk(
+            self.disk, 's', format='raw', manifest=True)])
+        self.conductor.disk = objects.VersionDisk(
+            device='vda', version=saved.id, size=saved.size)
+        [source] = self.prepare().sources
+        self.assertEqual('/run/agent.sock', source['socket'])
+        self.assertEqual([f'{saved.id}.manifest', 'served.json'],
+                         self.left())
 
     def test_a_store_without_a_manifest(self):
         [saved] = self.opened.save([version_store.Disk(

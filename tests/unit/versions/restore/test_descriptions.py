@@ -91,6 +91,25 @@ class TestDescriptions(fixture.VersionsTestCase):
                                   version.id)
         self.assertIn('restore the version', str(error))
 
+    def test_with_paths_for_other_processes(self):
+        version = self.save()
+        output = self.directory / 'description'
+        self.assertTrue(descriptions.write(self.access, version.id, output))
+        [pack] = json.loads(output.read_bytes())['packs']
+        [entry] = self.access.head().packs.values()
+        self.assertEqual(str(self.store.local_path(entry.blob)),
+                         pack['data'])
+
+    def test_no_file_has_a_key_or_is_of_a_remote_store(self):
+        output = self.directory / 'description'
+        for store, key in ((self.store, b'k' * 32), (fixture.RemoteStore(
+                self.directory / 'remote'), None)):
+            self.access = store_access.StoreAccess(store, key)
+            version = self.save()
+            self.assertFalse(descriptions.write(self.access, version.id,
+                                                output))
+            self.assertFalse(output.exists())
+
     def test_a_missing_pack_is_damage(self):
         version = self.save()
         [pack] = self.access.head().packs.values()
