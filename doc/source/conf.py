@@ -54,4 +54,6 @@ man_pages = [
                                    ' what hosts hold'),
         ('diffcache-lazy', 8, 'serve images while they arrive'),
         ('diffcache-ssdcache', 8, 'cache volumes on the SSD of a compute'
-                                  ' host'))]
+                                  ' host'),
+        ('diffcache-ssdcached', 8, 'serve volumes behind a cache on an SSD'),
+        ('diffcached', 8, 'serve images over FUSE'))]

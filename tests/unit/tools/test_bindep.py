@@ -34,7 +34,8 @@ class TestBindep(base.TestCase):
         listed = {line.split()[0] for line
                   in (loading.TREE / 'bindep.txt').read_text().splitlines()
                   if line and not line.startswith('#')}
-        for name in ('quickstart', 'test', 'lib/install.sh'):
+        for name in ('debian-package', 'quickstart', 'test',
+                     'lib/install.sh'):
             found = installed((loading.TREE / 'tools' / name).read_text())
             with self.subTest(script=name):
                 self.assertNotEqual(set(), found)

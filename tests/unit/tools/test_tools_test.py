@@ -55,11 +55,12 @@ class TestStages(base.TestCase):
         wanted = 'parse_arguments "$@"; echo "${WANTED[@]}"'
         stages = bash('echo "${STAGES[@]}"')
         self.assertEqual(stages, bash(wanted))
-        self.assertEqual(f'{stages} release trials', bash(wanted, 'all'))
+        self.assertEqual(f'{stages} release debian trials',
+                         bash(wanted, 'all'))
         for arguments in ['--fast'], ['--fast', 'all']:
             self.assertEqual(
                 'lint unit native docs package dashboard functional'
-                + (' release' if 'all' in arguments else ''),
+                + (' release debian' if 'all' in arguments else ''),
                 bash(wanted, *arguments))
 
     def test_tox_runs_stages_and_nothing_else(self):

@@ -1,0 +1,104 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""debian/ packages what the rest of the tree has."""
+
+import importlib.metadata
+import pathlib
+import re
+import subprocess
+import sys
+
+from pbr import version
+
+from tests import base
+from tests.unit import test_entry_points
+from tests.unit.tools import loading
+
+DEBIAN = loading.TREE / 'debian'
+ETC = loading.TREE / 'etc'
+DAEMONS = {'diffcached', 'diffcache-ssdcached'}
+
+
+def paragraphs() -> dict[str, str]:
+    """Return the paragraph of each binary package, by the package's name."""
+    text = (DEBIAN / 'control').read_text()
+    return {found[1]: paragraph for paragraph in text.split('\n\n')
+            if (found := re.match(r'Package: (.+)\n', paragraph))}
+
+
+def commands() -> set[str]:
+    """Return the names of the console scripts and of both daemons."""
+    return DAEMONS | {point.name for point in test_entry_points.declared()
+                      if point.group == 'console_scripts'}
+
+
+class TestCommands(base.TestCase):
+
+    def test_each_is_linked(self):
+        lines = (DEBIAN / 'diffcache.links').read_text().splitlines()
+        self.assertEqual(
+            {f'usr/lib/diffcache/bin/{name} usr/bin/{name}'
+             for name in commands()}, set(lines))
+
+
+class TestConfiguration(base.TestCase):
+
+    def assert_is(self, path: pathlib.Path, name: str) -> None:
+        """Check that debhelper finds a file of etc/ by a name."""
+        self.assertEqual(path.read_text(), (DEBIAN / name).read_text())
+        # A source distribution has copies.
+        if (DEBIAN / name).is_symlink():
+            self.assertEqual(path, (DEBIAN / name).resolve())
+
+    def test_each_unit_is_in_a_package_of_its_name(self):
+        units = sorted((ETC / 'systemd').iterdir())
+        self.assertNotEqual([], units)
+        for unit in units:
+            with self.subTest(unit=unit.name):
+                self.assert_is(unit, unit.name)
+                self.assertIn(unit.stem, paragraphs())
+
+    def test_user_and_directories_are_in_the_common_package(self):
+        for kind in 'sysusers', 'tmpfiles':
+            self.assert_is(ETC / f'{kind}.d' / 'diffcache.conf',
+                           f'diffcache-common.{kind}')
+        for name, paragraph in paragraphs().items():
+            if (DEBIAN / f'{name}.service').exists():
+                with self.subTest(package=name):
+                    self.assertIn('diffcache-common (=', paragraph)
+
+    def test_services_are_neither_enabled_nor_started(self):
+        # deb-systemd-invoke starts none that is not enabled.
+        self.assertIn('dh_installsystemd --no-enable\n',
+                      (DEBIAN / 'rules').read_text())
+
+
+class TestVersions(base.TestCase):
+
+    def test_that_of_the_packages_is_that_of_pbr(self):
+        printed = subprocess.run(
+            [sys.executable, '-B', DEBIAN / 'version.py'], check=True,
+            capture_output=True, text=True).stdout
+        installed = importlib.metadata.version('diffcache-openstack')
+        self.assertEqual(
+            version.SemanticVersion.from_pip_string(installed)
+            .debian_string(), printed.strip())
+        self.assertIn('debian/version.py', (DEBIAN / 'rules').read_text())
+
+    def test_rust_is_the_one_that_the_tree_needs(self):
+        wanted = re.search(
+            r'^rust-version = "(.+)"$',
+            (loading.TREE / 'native' / 'Cargo.toml').read_text(), re.M)[1]
+        control = (DEBIAN / 'control').read_text()
+        for name in 'cargo', 'rustc':
+            self.assertIn(f'{name} (>= {wanted}) | {name}-web (>= {wanted})',
+                          control)
