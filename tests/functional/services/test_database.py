@@ -37,6 +37,7 @@ from tests.unit.db import test_map_changes
 from tests.unit.db import test_migration
 from tests.unit.db import test_plans
 from tests.unit.db import test_sites
+from tests.unit.db import test_volume_caches
 
 
 class OnMariaDB:
@@ -104,6 +105,12 @@ class TestFills(OnMariaDB, test_fills.TestFills):
 
     def prepare(self):
         self.write(sites.put_host, database.host('h1'), database.at(0))
+
+
+class TestDemands(OnMariaDB, test_volume_caches.TestDemands):
+
+    def prepare(self):
+        test_volume_caches.TestDemands.prepare(self)
 
 
 class TestSketches(OnMariaDB, test_sketches.TestRelations):
