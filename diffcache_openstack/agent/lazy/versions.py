@@ -42,7 +42,7 @@ LOG = logging.getLogger(__name__)
 
 # Why a version is restored before its server boots.
 NO_MANIFEST = 'no_manifest'
-# How often the conductor is told that a version is read, seconds.
+# Between two calls that keep a version from being deleted, seconds.
 _RENEW_SECONDS = version_objects.READ_SECONDS / 3
 
 
@@ -108,7 +108,7 @@ class LazyVersions:
                 each['image_ids'])})
             for content_id, each in (files.read_json(self._record)
                                      or {}).items()}
-        # When the conductor was told last that a version is read.
+        # The time of the last call that keeps a version from being deleted.
         self._renewed = dict.fromkeys(self._served, -_RENEW_SECONDS)
 
     @property

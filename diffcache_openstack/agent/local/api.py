@@ -17,13 +17,9 @@ neither conductor nor broker.
 
 import collections.abc
 import contextlib
-import errno
-import json
 import logging
 import queue
 import re
-import select
-import socket
 import threading
 import typing
 import urllib.parse
@@ -38,47 +34,25 @@ from diffcache_openstack.agent.lazy import images as lazy_images
 from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.local import delivery as deliveries
 from diffcache_openstack.agent.local import images as local_images
+from diffcache_openstack.agent.local import messages
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.local import versions as local_versions
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.ssdcache import wanted as wanted_volumes
-from diffcache_openstack.blocks.codecs import base as codec_base
-from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from diffcache_openstack.common import tracing
-from diffcache_openstack import objects
 from diffcache_openstack.objects import fields as object_fields
 from diffcache_openstack.ssdcache import server as server_options
 
 LOG = logging.getLogger(__name__)
 
-# Characters of the names of services and of reasons.
-_LONGEST_NAME = 100
-
-# Interval of progress lines while an image is built, seconds.
-PROGRESS_SECONDS = 1.0
 # Requests with a thread of their own, and those that only keep a connection:
 # together they leave threads of the server to requests that are short.
 MOST_WORK = 96
 MOST_EXPECTATIONS = 24
 # Bytes of a version that one request returns.
 MOST_RANGE = 64 << 20
-_MOST_JSON = 64 << 10
-_PIECE = 1 << 20
-_JSON_LINES = 'application/x-ndjson'
-_DIGITS = re.compile(r'[0-9]{1,19}')
-_RANGE = re.compile(r'bytes=(?P<first>\d{0,19})-(?P<last>\d{0,19})')
-_STATUS: list[tuple[type[exceptions.DiffCacheError], int]] = [
-    (exceptions.NotFound, 404),
-    (exceptions.InvalidInput, 400),
-    (exceptions.Conflict, 409),
-    (exceptions.PeerRefused, 403),
-    (exceptions.NoSpace, 507),
-    (exceptions.RetryableError, 503),
-    (exceptions.DiffCacheError, 500),
-]
 # Paths as they are sent, before they are unquoted: ids may have slashes.
 _ROUTES = routing.Map([
     routing.Rule('/v1/status', methods=['GET'], endpoint='show_status'),
@@ -142,38 +116,6 @@ _ROUTES = routing.Map([
     routing.Rule('/v1/fallbacks', methods=['POST'], endpoint='fallback'),
 ])
 
-Lines = collections.abc.Iterator[bytes]
-
-
-class RangeError(exceptions.InvalidInput):
-    """The range that was requested is none of the file."""
-
-
-class _LengthError(exceptions.InvalidInput):
-    """The end of a request's body is unknown."""
-
-
-def parse_range(text: str | None, size: int) -> tuple[int, int] | None:
-    """Return the first byte and the one after the last; None for all.
-
-    :raises RangeError: the range has no byte of the file
-    """
-    match = _RANGE.fullmatch((text or '').strip())
-    if not text or (match and match['first'] == match['last'] == ''):
-        return None
-    if match is None:
-        raise RangeError(f'Range {text!r} cannot be used; request one range'
-                         f' of bytes.')
-    if match['first'] == '':
-        start, end = max(0, size - int(match['last'])), size
-    else:
-        start = int(match['first'])
-        end = min(size, int(match['last']) + 1) if match['last'] else size
-    if start >= end:
-        raise RangeError(f'Range {text!r} has no byte of a file of {size}'
-                         f' bytes.')
-    return start, end
-
 
 class LocalApi:
     """The WSGI application.
@@ -208,23 +150,23 @@ class LocalApi:
         """Answer a request."""
         request = wrappers.Request(environ)
         # For log lines of this thread, until its next request.
-        _context_of(request).update_store()
+        messages.context_of(request).update_store()
         LOG.debug('%s %s', request.method, environ['REQUEST_URI'])
         return self._answer(request)(environ, start_response)
 
     def _answer(self, request: wrappers.Request) -> wrappers.Response:
         try:
-            _check_length(request)
+            messages.check_length(request)
             handler, arguments = self._route(request)
             return handler(request, **arguments)
         except (ConnectionError, TimeoutError):
             # The client has gone: cheroot closes the connection.
             raise
         except exceptions.DiffCacheError as error:
-            return _refusal(request, error)
+            return messages.refusal(request, error)
         except Exception as error:
             LOG.exception('%s %s', request.method, request.path)
-            return _refusal(request, _internal(error))
+            return messages.refusal(request, messages.internal(error))
 
     def _route(self, request):
         path = urllib.parse.urlsplit(request.environ['REQUEST_URI']).path
@@ -243,42 +185,43 @@ class LocalApi:
 
     def _show_status(self, _request):
         found = self._status.report()
-        return _json({**found, 'counters': found['data_plane'],
-                      'fallbacks': self._usage.fallbacks(),
-                      **self._images.status()})
+        return messages.answer({
+            **found, 'counters': found['data_plane'],
+            'fallbacks': self._usage.fallbacks(), **self._images.status()})
 
     def _list_images(self, _request):
-        return _json({'images': self._images.list()})
+        return messages.answer({'images': self._images.list()})
 
     def _show_image(self, request, image_id):
         size = request.args.get('new_file_size', '')
-        if _DIGITS.fullmatch(size):
-            return _json(self._images.describe_new(image_id, int(size)))
-        return _json(self._images.describe(image_id))
+        if messages.DIGITS.fullmatch(size):
+            return messages.answer(
+                self._images.describe_new(image_id, int(size)))
+        return messages.answer(self._images.describe(image_id))
 
     def _drop_image(self, _request, image_id):
         self._images.drop(image_id)
         return wrappers.Response(status=204)
 
     def _list_queue(self, _request):
-        return _json({'images': self._usage.queue()})
+        return messages.answer({'images': self._usage.queue()})
 
     def _enqueue(self, _request, image_id):
-        return _json({'queued': self._images.enqueue(image_id)})
+        return messages.answer({'queued': self._images.enqueue(image_id)})
 
     def _dequeue(self, _request, image_id):
-        return _json({'queued': self._usage.dequeue(image_id)})
+        return messages.answer({'queued': self._usage.dequeue(image_id)})
 
     def _fallback(self, request):
-        body = _read_json(request)
+        body = messages.read_json(request)
         service, reason = body.get('service'), body.get('reason')
         count = body.get('count', 1)
-        if not (_is_name(service) and _is_name(reason)
+        if not (messages.is_name(service) and messages.is_name(reason)
                 and isinstance(count, int) and count > 0):
             raise exceptions.InvalidInput(
                 f'A fallback has a service and a reason, each of 1 to'
-                f' {_LONGEST_NAME} printable characters, and a count of at'
-                f' least one.')
+                f' {messages.LONGEST_NAME} printable characters, and a count'
+                f' of at least one.')
         LOG.warning('%s worked without the agent %d times (%s), image %s',
                     service, count, reason, body.get('image_id'))
         self._usage.fallback(service, reason, count)
@@ -292,25 +235,26 @@ class LocalApi:
         return self._cached_volumes
 
     def _show_ssd_cache(self, _request):
-        return _json(self._volumes().status())
+        return messages.answer(self._volumes().status())
 
     def _attach_volume(self, request, volume_id):
-        wanted = wanted_volumes.parse(_read_json(request))
-        return _json(self._volumes().attach(_volume(volume_id), wanted))
+        wanted = wanted_volumes.parse(messages.read_json(request))
+        return messages.answer(
+            self._volumes().attach(_volume(volume_id), wanted))
 
     def _detach_volume(self, _request, volume_id):
         self._volumes().detach(_volume(volume_id))
         return wrappers.Response(status=204)
 
     def _change_volume(self, request, volume_id):
-        fields = _read_json(request)
+        fields = messages.read_json(request)
         generation = fields.pop('generation', None)
         if isinstance(generation, bool) or not isinstance(generation, int):
             raise exceptions.InvalidInput(
                 'A change of a volume\'s settings has the generation of those'
                 ' that the caller knows.')
         self._volumes().change(_volume(volume_id), generation, fields)
-        return _json(self._volumes().status()['volumes'][volume_id])
+        return messages.answer(self._volumes().status()['volumes'][volume_id])
 
     def _show_volume_curve(self, _request, volume_id):
         found = self._volumes().curve(_volume(volume_id))
@@ -318,7 +262,7 @@ class LocalApi:
             raise exceptions.NotFound(
                 f'No epoch of volume {volume_id} in the SSD cache of this host'
                 ' has ended.')
-        return _json(found)
+        return messages.answer(found)
 
     def _flush_volume(self, _request, volume_id):
         self._volumes().flush(_volume(volume_id))
@@ -333,7 +277,7 @@ class LocalApi:
         return wrappers.Response(status=204)
 
     def _set_volume_mode(self, request, volume_id):
-        mode = _read_json(request).get('mode')
+        mode = messages.read_json(request).get('mode')
         if mode not in server_options.MODES:
             raise exceptions.InvalidInput(
                 f'The mode of a volume is one of'
@@ -342,7 +286,7 @@ class LocalApi:
         return wrappers.Response(status=204)
 
     def _expect_volume(self, request, volume_id):
-        host = _read_json(request).get('host')
+        host = messages.read_json(request).get('host')
         if not isinstance(host, str) \
                 or not re.fullmatch(object_fields.HOST_PATTERN, host):
             raise exceptions.InvalidInput(
@@ -355,12 +299,13 @@ class LocalApi:
         with contextlib.ExitStack() as stack:
             reader = stack.enter_context(
                 self._images.file(image_id, site_only))
-            wanted = parse_range(request.headers.get('Range'), reader.size)
+            wanted = messages.parse_range(request.headers.get('Range'),
+                                          reader.size)
             start, end = wanted or (0, reader.size)
             # Before the head: a read that fails can still be an error.
-            first = reader.read(start, min(_PIECE, end - start))
+            first = reader.read(start, min(messages.PIECE, end - start))
             response = wrappers.Response(
-                _pieces(reader, first, start, end),
+                messages.pieces(reader, first, start, end),
                 status=206 if wanted else 200,
                 mimetype='application/octet-stream',
                 headers={'Content-Length': str(end - start),
@@ -385,13 +330,13 @@ class LocalApi:
             _take_place(self._expectations, 'expected images')
             stack.callback(self._expectations.release)
             stack.enter_context(self._images.expecting(image_id))
-            response = wrappers.Response(_until_closed(request),
-                                         mimetype=_JSON_LINES)
+            response = wrappers.Response(messages.until_closed(request),
+                                         mimetype=messages.JSON_LINES)
             response.call_on_close(stack.pop_all().close)
         return response
 
     def _deliver(self, request, image_id):
-        body = _read_json(request)
+        body = messages.read_json(request)
         output, mode = body.get('output'), body.get('mode')
         own_bytes = body.get('own_bytes')
         if not (isinstance(output, str)
@@ -403,28 +348,29 @@ class LocalApi:
         watch = contents.Watch(own_bytes)
         name = f'content-{image_id[:8]}'
         return self._stream(request, name, watch, lambda: {
-            'request': _plain(self._delivery.deliver(
+            'request': messages.plain(self._delivery.deliver(
                 image_id, output, mode, watch))})
 
     def _lend(self, request, image_id):
-        path = _read_json(request).get('path')
+        path = messages.read_json(request).get('path')
         if not isinstance(path, str):
             raise exceptions.InvalidInput(
                 'A file with the content of an image has a path.')
-        return _json({'borrowed': self._delivery.lend(image_id, path)})
+        return messages.answer(
+            {'borrowed': self._delivery.lend(image_id, path)})
 
     def _open_lazy(self, _request, image_id):
-        return _json(self._lazy.open(image_id))
+        return messages.answer(self._lazy.open(image_id))
 
     def _list_lazy(self, _request):
-        return _json({'images': self._lazy.describe_served()})
+        return messages.answer({'images': self._lazy.describe_served()})
 
     def _release_lazy(self, _request, content_id):
         self._lazy.release(content_id)
         return wrappers.Response(status=204)
 
     def _add_lazy_server(self, request, server_id):
-        document = _read_json(request)
+        document = messages.read_json(request)
         self._lazy.add_server(lazy_servers.parse(server_id, document),
                               lazy_servers.parse_wish(document))
         return wrappers.Response(status=204)
@@ -434,7 +380,7 @@ class LocalApi:
         return wrappers.Response(status=204)
 
     def _save_server(self, request, server_id):
-        body = _read_json(request)
+        body = messages.read_json(request)
         project_id, trigger = body.get('project_id'), body.get('trigger')
         image_id = body.get('image_id')
         if not (isinstance(project_id, str) and isinstance(trigger, str)
@@ -449,12 +395,12 @@ class LocalApi:
                 server_id, project_id, trigger, image_id, watch.advance)})
 
     def _open_version(self, request, version_id):
-        body = _read_strings(request, 'project_id', 'image_id')
-        return _json(self._versions.open_version(
+        body = messages.read_strings(request, 'project_id', 'image_id')
+        return messages.answer(self._versions.open_version(
             version_id, body['project_id'], body['image_id']))
 
     def _deliver_version(self, request, version_id):
-        body = _read_strings(request, 'project_id', 'output')
+        body = messages.read_strings(request, 'project_id', 'output')
         watch = contents.Watch()
 
         def work() -> dict:
@@ -466,7 +412,8 @@ class LocalApi:
 
     def _read_version(self, request, content_id):
         reader = self._versions.version_reader(content_id)
-        wanted = parse_range(request.headers.get('Range'), reader.size)
+        wanted = messages.parse_range(request.headers.get('Range'),
+                                      reader.size)
         if wanted is None or wanted[1] - wanted[0] > MOST_RANGE:
             raise exceptions.InvalidInput(
                 f'A version is read by ranges of at most {MOST_RANGE} bytes.')
@@ -481,7 +428,7 @@ class LocalApi:
                 ) -> wrappers.Response:
         """Run long work in a thread, and send its progress meanwhile."""
         ended: queue.SimpleQueue = queue.SimpleQueue()
-        context, origin = _context_of(request), tracing.current()
+        context, origin = messages.context_of(request), tracing.current()
 
         def run() -> None:
             context.update_store()
@@ -489,10 +436,10 @@ class LocalApi:
                 with tracing.continued(origin):
                     ended.put(work())
             except exceptions.DiffCacheError as error:
-                ended.put(_error(error))
+                ended.put(messages.error_of(error))
             except Exception as error:
                 LOG.exception('%s', name)
-                ended.put(_error(_internal(error)))
+                ended.put(messages.error_of(messages.internal(error)))
             finally:
                 self._work_places.release()
 
@@ -504,14 +451,8 @@ class LocalApi:
             self._work_places.release()
             raise
         connection = request.environ[server.REQUEST].conn.socket
-        return wrappers.Response(_lines(watch, ended, connection),
-                                 mimetype=_JSON_LINES)
-
-
-def _context_of(request: wrappers.Request) -> contexts.RequestContext:
-    """Return the context of what a client requests."""
-    return contexts.RequestContext.for_request(
-        request.headers.get(local_client.REQUEST_ID_HEADER))
+        return wrappers.Response(messages.lines(watch, ended, connection),
+                                 mimetype=messages.JSON_LINES)
 
 
 def _take_place(places: threading.BoundedSemaphore, what: str) -> None:
@@ -524,156 +465,13 @@ def _take_place(places: threading.BoundedSemaphore, what: str) -> None:
             f'This agent serves as many {what} as it may; try again later.')
 
 
-def _check_length(request: wrappers.Request) -> None:
-    """Refuse a body whose end is unknown.
-
-    :raises InvalidInput: Content-Length is no number of bytes
-    """
-    text = request.environ.get('CONTENT_LENGTH')
-    if text and not _DIGITS.fullmatch(text.strip()):
-        raise _LengthError(f'Content-Length {text!r} is no number of bytes.')
-
-
-def _is_name(value: typing.Any) -> typing.TypeGuard[str]:
-    """Return whether a value can be a service's or a reason's name."""
-    return (isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME
-            and value.isprintable())
-
-
 def _volume(text: str) -> str:
     """Return the id of a volume.
 
     :raises InvalidInput: it is none
     """
-    if not _is_name(text):
+    if not messages.is_name(text):
         raise exceptions.InvalidInput(
-            f'A volume\'s id has 1 to {_LONGEST_NAME} printable characters.')
+            f'A volume\'s id has 1 to {messages.LONGEST_NAME} printable'
+            f' characters.')
     return text
-
-
-def _read_strings(request: wrappers.Request, *names: str) -> dict[str, str]:
-    """Return a body that has some texts.
-
-    :raises InvalidInput: one is missing
-    """
-    body = _read_json(request)
-    if not all(isinstance(body.get(name), str) for name in names):
-        raise exceptions.InvalidInput(
-            f'The body needs {" and ".join(names)}, as texts.')
-    return body
-
-
-def _read_json(request: wrappers.Request) -> dict:
-    length = int(request.headers.get('Content-Length') or 0)
-    if length > _MOST_JSON:
-        raise exceptions.InvalidInput(
-            f'The body has {length} bytes; at most {_MOST_JSON} are read'
-            f' here.')
-    data = request.environ['wsgi.input'].read(length)
-    try:
-        found = json.loads(data)
-    except ValueError as error:
-        raise exceptions.InvalidInput(
-            f'The body is no JSON: {error}.') from error
-    if not isinstance(found, dict):
-        raise exceptions.InvalidInput('The body is no JSON object.')
-    return found
-
-
-def _json(document: typing.Any, status: int = 200) -> wrappers.Response:
-    return wrappers.Response(json.dumps(document), status=status,
-                             mimetype='application/json')
-
-
-def _refusal(request: wrappers.Request, error: exceptions.DiffCacheError
-             ) -> wrappers.Response:
-    unread = getattr(request.environ['wsgi.input'], 'remaining', 0)
-    if unread > _MOST_JSON or isinstance(error, _LengthError):
-        # The rest of the body must not be taken for the next request.
-        request.environ[server.REQUEST].close_connection = True
-    status = (416 if isinstance(error, RangeError) else
-              next(code for kind, code in _STATUS if isinstance(error, kind)))
-    return _json(_error(error), status)
-
-
-def _pieces(reader: codec_base.Reader, data: bytes, start: int, end: int
-            ) -> Lines:
-    """Yield a file's bytes, the first piece of which was read already."""
-    while data:
-        yield data
-        start += len(data)
-        try:
-            data = reader.read(start, min(_PIECE, end - start))
-        except (exceptions.DiffCacheError, OSError) as error:
-            LOG.error('Breaking off a file at byte %d of %d: %s', start, end,
-                      error)
-            raise ConnectionAbortedError(errno.ECONNABORTED,
-                                         str(error)) from error
-
-
-def _until_closed(request: wrappers.Request) -> Lines:
-    """Wait until the client closes the connection."""
-    exchange = request.environ[server.REQUEST]
-    exchange.close_connection = True
-    # Something has to be sent for the head to be sent.
-    yield b'{}\n'
-    _has_closed(exchange.conn.socket, None)
-
-
-def _lines(watch: contents.Watch, ended: queue.SimpleQueue,
-           connection: socket.socket) -> Lines:
-    """Yield progress while there is some, and the result.
-
-    A client that sees none for a while gives up, so none is made up.
-    """
-    try:
-        while True:
-            try:
-                event = ended.get(timeout=PROGRESS_SECONDS)
-            except queue.Empty:
-                if watch.shows_life():
-                    yield _line({'progress': {'done': watch.done,
-                                              'total': watch.total}})
-                elif _has_closed(connection, 0):
-                    return
-                continue
-            yield _line(event)
-            return
-    finally:
-        # Also where the client has closed the connection.
-        watch.gone.set()
-
-
-def _has_closed(connection: socket.socket, timeout: int | None) -> bool:
-    """Wait until a client closes its connection; return whether it has.
-
-    :param timeout: in milliseconds; None for no limit
-    """
-    waiting = select.poll()
-    waiting.register(connection, select.POLLRDHUP | select.POLLHUP)
-    return bool(waiting.poll(timeout))
-
-
-def _line(event: dict) -> bytes:
-    return json.dumps(event).encode() + b'\n'
-
-
-def _plain(request: objects.Request) -> dict:
-    """Return a request's values as JSON knows them."""
-    return {name: request.fields[name].to_primitive(
-        request, name, getattr(request, name))
-        for name in request.fields if request.obj_attr_is_set(name)}
-
-
-def _internal(error: Exception) -> exceptions.ServiceUnavailable:
-    return exceptions.ServiceUnavailable(
-        f'The agent failed with {type(error).__name__}; its log has the'
-        f' details.')
-
-
-def _error(error: exceptions.DiffCacheError) -> dict:
-    kind = next(cls for cls in type(error).__mro__
-                if getattr(exceptions, cls.__name__, None) is cls)
-    return {'error': {
-        'type': kind.__name__, 'message': str(error),
-        'retryable': isinstance(error, exceptions.RetryableError)}}

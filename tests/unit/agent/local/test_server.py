@@ -23,6 +23,7 @@ import fixtures
 from diffcache_openstack.agent.images import pulse
 from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.local import api
+from diffcache_openstack.agent.local import messages
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
@@ -592,12 +593,12 @@ class RangeTest(base.TestCase):
                 ('bytes=5-9', (5, 10)), ('bytes=5-999', (5, 100)),
                 ('bytes=-7', (93, 100)), ('bytes=-999', (0, 100)),
                 ('bytes=99-99', (99, 100))):
-            self.assertEqual(expected, api.parse_range(text, 100), text)
+            self.assertEqual(expected, messages.parse_range(text, 100), text)
 
     def test_ranges_that_cannot_be_used(self):
         for text in ('bytes=100-', 'bytes=9-5', 'bytes=-0', 'bytes=1-2,4-5',
                      'bits=1-2', 'bytes=a-b'):
-            self.assertRaises(api.RangeError, api.parse_range,
+            self.assertRaises(messages.RangeError, messages.parse_range,
                               text, 100)
 
 
