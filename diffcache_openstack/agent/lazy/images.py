@@ -41,6 +41,7 @@ from diffcache_openstack.agent.lazy import versions as lazy_versions
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import lazy as lazy_options
+from diffcache_openstack import objects
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -176,9 +177,12 @@ class LazyImages:
         """
         if self._daemon is None or self._versions is None:
             return {'path': None, 'reason': DISABLED}
+        disk = self._versions.disk_of(version_id, project_id)
+        version = lazy_versions.Version(
+            version_id, project_id, disk.version, disk.base_id,
+            disk.base_name, self._arriving_base(disk), (image_id,))
         with self._lock:
-            prepared = self._versions.prepare(version_id, project_id,
-                                              image_id)
+            prepared = self._versions.prepare(version)
             if prepared is None:
                 return {'path': None, 'reason': lazy_versions.NO_MANIFEST}
             status = self._daemon.add(prepared.content_id, {
@@ -192,6 +196,24 @@ class LazyImages:
             LOG.info('Serving version %s while it arrives, at %s', version_id,
                      status['path'])
             return {'path': status['path'], 'reason': None}
+
+    def _arriving_base(self, disk: objects.VersionDisk) -> str | None:
+        """Have the base image of a version served; return its path.
+
+        :returns: None if it is to be delivered whole, or there is none
+        """
+        view = self._host.site_map.current()
+        template = next((each for each in view.templates
+                         if each.content_id == disk.base_id
+                         and each.status == views.ACTIVE), None)
+        if template is None:
+            return None
+        try:
+            return self.open(template.id)['path']
+        except exceptions.DiffCacheError as error:
+            LOG.info('The base image %s of a version is not served while it'
+                     ' arrives: %s', template.id, error)
+            return None
 
     def whole_version(self, version_id: str, project_id: str
                       ) -> pathlib.Path | None:

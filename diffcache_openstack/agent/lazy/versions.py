@@ -19,6 +19,7 @@ only the agent has their keys and credentials.
 import collections.abc
 import dataclasses
 import logging
+import os
 import pathlib
 import threading
 import time
@@ -51,6 +52,8 @@ class Version:
     """A version that is read, and the images that stand for it.
 
     :ivar disk: what the store calls it
+    :ivar base_path: of its base image, which is arriving, too; None if the
+        host has it, or there is none
     """
 
     id: str
@@ -58,6 +61,7 @@ class Version:
     disk: str
     base_id: str | None
     base_name: str | None
+    base_path: str | None = None
     image_ids: tuple[str, ...] = ()
 
     def to_disk(self, size: int = 0) -> objects.VersionDisk:
@@ -103,6 +107,8 @@ class LazyVersions:
         self._socket = socket
         self._lock = threading.Lock()
         self._readers: dict[str, reading.VersionReader] = {}
+        # Base images that are arriving: served as long as they are open.
+        self._open_bases: dict[str, int] = {}
         self._served = {
             content_id: Version(**{**each, 'image_ids': tuple(
                 each['image_ids'])})
@@ -110,6 +116,8 @@ class LazyVersions:
                                      or {}).items()}
         # The time of the last call that keeps a version from being deleted.
         self._renewed = dict.fromkeys(self._served, -_RENEW_SECONDS)
+        for content_id, version in self._served.items():
+            self._open_base(content_id, version)
 
     @property
     def _record(self) -> pathlib.Path:
@@ -117,39 +125,43 @@ class LazyVersions:
 
     # -- what is served
 
-    def prepare(self, version_id: str, project_id: str, image_id: str
-                ) -> Prepared | None:
-        """Note that a server boots from a version.
+    def disk_of(self, version_id: str, project_id: str
+                ) -> objects.VersionDisk:
+        """Return what the store has of a version, and keep that there.
 
-        :param project_id: of the server
-        :param image_id: stands for the version in Nova
-        :returns: None if its store keeps no manifest
+        :param project_id: of the server that boots from it
         :raises NotFound: the project has no such version
         :raises Conflict: it is not complete, or has several disks
-        :raises ServiceUnavailable: the conductor or the store does not answer
+        :raises ServiceUnavailable: the conductor does not answer
         """
-        disk = self._conductor.open_version(self._context, self._host,
+        return self._conductor.open_version(self._context, self._host,
                                             version_id, project_id)
+
+    def prepare(self, version: Version) -> Prepared | None:
+        """Note that a server boots from a version.
+
+        :returns: None if its store keeps no manifest
+        :raises ServiceUnavailable: the store does not answer
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
-        manifest = self._directory / f'{disk.version}.manifest'
+        manifest = self._path(version, 'manifest')
         try:
-            self._stores.open(project_id).load_manifest(disk.version,
-                                                        manifest)
+            self._stores.open(version.project_id).load_manifest(
+                version.disk, manifest)
         except exceptions.NotFound as error:
-            LOG.info('Version %s: %s', version_id, error)
+            LOG.info('Version %s: %s', version.id, error)
             return None
         with native_errors.translated():
             content_id = _native.manifest_info(manifest)['content_id']
-        version = Version(version_id, project_id, disk.version, disk.base_id,
-                          disk.base_name, (image_id,))
         with self._lock:
             known = self._served.get(content_id)
             if known is not None:
                 # Another version may have the same content.
                 version = dataclasses.replace(known, image_ids=tuple(sorted(
-                    {*known.image_ids, image_id})))
+                    {*known.image_ids, *version.image_ids})))
             self._served[content_id] = version
             self._renewed[content_id] = time.monotonic()
+            self._open_base(content_id, version)
             self._save()
         return Prepared(content_id, manifest, self._sources(
             version, content_id))
@@ -165,8 +177,7 @@ class LazyVersions:
         if not store.write_description(version.disk, description):
             return [agent]
         direct = {'version': version.id, 'description': str(description)}
-        base, _ = self._bases.bring(version.to_disk(),
-                                    self._path(version, 'base'))
+        base = self._base_of(version)
         if base is not None:
             direct['base'] = str(base)
         # What a prune rewrites, the agent finds again.
@@ -199,7 +210,10 @@ class LazyVersions:
         with self._lock:
             version = self._served.pop(content_id, None)
             reader = self._readers.pop(content_id, None)
+            base = self._open_bases.pop(content_id, None)
             self._save()
+        if base is not None:
+            os.close(base)
         if reader is not None:
             reader.close()
         if version is not None:
@@ -269,12 +283,29 @@ class LazyVersions:
                     f'Content {content_id} is of no version that is served.')
             found = self._readers.get(content_id)
             if found is None:
-                base, _ = self._bases.bring(version.to_disk(),
-                                            self._path(version, 'base'))
                 store = self._stores.open(version.project_id)
-                found = self._readers[content_id] = store.read(version.disk,
-                                                               base)
+                found = self._readers[content_id] = store.read(
+                    version.disk, self._base_of(version))
             return found
+
+    def _base_of(self, version: Version) -> pathlib.Path | None:
+        """Return the file of a version's base image, if it has one."""
+        if version.base_path is not None:
+            return pathlib.Path(version.base_path)
+        found, _ = self._bases.bring(version.to_disk(),
+                                     self._path(version, 'base'))
+        return found
+
+    def _open_base(self, content_id: str, version: Version) -> None:
+        """Have diffcached serve the base image of a version for as long."""
+        if version.base_path is None or content_id in self._open_bases:
+            return
+        try:
+            self._open_bases[content_id] = os.open(version.base_path,
+                                                   os.O_RDONLY)
+        except OSError as error:
+            LOG.warning('The base image of version %s cannot be opened at %s:'
+                        ' %s', version.id, version.base_path, error)
 
     def _path(self, version: Version, kind: str) -> pathlib.Path:
         return self._directory / f'{version.disk}.{kind}'
@@ -287,8 +318,7 @@ class LazyVersions:
         :raises NotFound: the project has no such version
         :raises Cancelled: the client has gone
         """
-        disk = self._conductor.open_version(self._context, self._host,
-                                            version_id, project_id)
+        disk = self.disk_of(version_id, project_id)
         base = output.with_suffix('.base')
         job = version_store.Job(watch.progress, cancel=watch.gone)
         job.report(0, disk.size)

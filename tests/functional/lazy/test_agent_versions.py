@@ -95,7 +95,10 @@ class VersionsCase(services.LazyServicesTest):
         return found
 
     def serve(self, **options):
-        prepared = self.versions.prepare(VERSION, 'p', IMAGE)
+        disk = self.versions.disk_of(VERSION, 'p')
+        prepared = self.versions.prepare(versions.Version(
+            VERSION, 'p', disk.version, disk.base_id, disk.base_name, None,
+            (IMAGE,)))
         status = self.daemon.add(prepared.content_id, {
             'manifest': str(prepared.manifest),
             'sources': prepared.sources, 'wait': 30.0, **options})

@@ -15,12 +15,17 @@ The guest counts on its disk how often it came up, and says so: that is how
 each state is told from the others. One has files, and says their checksum.
 """
 
+import json
 import re
 import signal
 import uuid
 
 from tests.functional.openstack import file_guest
 from tests.functional.openstack import nova_hosts
+
+
+# A link that an image takes a minute to cross.
+WAN_MBITS = 8
 
 
 class VersionsTest(nova_hosts.NovaTest):
@@ -178,6 +183,27 @@ class TestLazy(VersionsTest):
         self.rebuild_lazily(server, version)
         for host in (self.host, self.other):
             self.wait_until_served_no_longer(host, image)
+
+    def test_the_base_image_arrives_too(self):
+        base = self.upload(self.new_content('web', 64))
+        server = self.create(base, self.host)
+        version = self.save(server)['id']
+        layout = json.loads(
+            (self.trial.where.state / 'layout.json').read_text())
+        self.addCleanup(self.trial.network.shape, layout['wan'])
+        self.trial.network.shape(WAN_MBITS)
+        with self.trial.stopped(f'{self.host}-agent'):
+            # Only the repository has the base image now.
+            other, image = self.start_lazily(version, self.other)
+            arriving = {each for served in self.agent(self.other).lazy()
+                        if not served['complete']
+                        for each in served['image_ids']}
+            self.assertEqual({base, image}, arriving)
+            self.guest(other, self.other, name='guest-web', boot=2)
+        self.trial.network.shape(layout['wan'])
+        for each in (image, base):
+            self.wait_until_served_no_longer(self.other, each)
+        self.assertTrue(self.base(self.other, image).is_file())
 
     def rebuild_lazily(self, server, version):
         """Rebuild a server from a version of its own, where it is."""

@@ -26,6 +26,7 @@ from diffcache_openstack.agent.lazy import versions
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import lazy as lazy_options
 from diffcache_openstack.conf import opts
+from diffcache_openstack import objects
 from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
@@ -105,12 +106,17 @@ class FakeVersions:
         self.renewed = []
         self.closed = []
         self.has_manifest = True
+        self.base_id = None
 
-    def prepare(self, version_id, project_id, image_id):
+    def disk_of(self, version_id, project_id):
+        return objects.VersionDisk(
+            device='vda', version='322bde76-949e-4c77-a812-310ab1466fc5',
+            size=SIZE, base_id=self.base_id)
+
+    def prepare(self, version):
         if not self.has_manifest:
             return None
-        self.served[VERSION_CONTENT] = versions.Version(
-            version_id, project_id, 'd', None, None, (image_id,))
+        self.served[VERSION_CONTENT] = version
         return versions.Prepared(
             VERSION_CONTENT, self.folder / 'manifest',
             [{'name': 'version', 'socket': '/s', 'path': '/p'}])
@@ -600,6 +606,25 @@ class TestVersions(LazyImagesTest):
         self.assertEqual(
             (['stand-in'], {'id': 'v', 'project_id': 'p'}, False),
             (found['image_ids'], found['version'], found['held']))
+
+    def test_its_base_image_arrives_too(self):
+        self.versions.base_id = KEY.id
+        self.open()
+        self.assertEqual({KEY.id, VERSION_CONTENT}, set(self.daemon.served))
+        self.assertEqual(f'/mount/{KEY.id}',
+                         self.versions.served[VERSION_CONTENT].base_path)
+
+    def test_a_base_image_that_is_here_is_not_served(self):
+        self.versions.base_id = KEY.id
+        self.host.put(CONTENT)
+        self.see()
+        self.open()
+        self.assertIsNone(self.versions.served[VERSION_CONTENT].base_path)
+
+    def test_a_base_image_that_is_nowhere_is_looked_for_elsewhere(self):
+        self.versions.base_id = 'f' * 64
+        self.open()
+        self.assertIsNone(self.versions.served[VERSION_CONTENT].base_path)
 
     def test_without_a_manifest_it_is_restored(self):
         self.versions.has_manifest = False

@@ -11,6 +11,8 @@
 #    under the License.
 """Versions that diffcached reads from the agent."""
 
+import contextlib
+import os
 import threading
 import types
 
@@ -84,8 +86,11 @@ class LazyVersionsTest(fixture.VersionsTestCase):
             Bases(self.image), self.conductor, 'h1', self.directory / 'lazy',
             '/run/agent.sock')
 
-    def prepare(self, image=IMAGE):
-        return self.versions.prepare(VERSION, PROJECT, image)
+    def prepare(self, image=IMAGE, base_path=None):
+        disk = self.versions.disk_of(VERSION, PROJECT)
+        return self.versions.prepare(versions.Version(
+            VERSION, PROJECT, disk.version, disk.base_id, disk.base_name,
+            base_path, (image,)))
 
     def left(self):
         return sorted(path.name for path
@@ -131,8 +136,8 @@ class TestPrepare(LazyVersionsTest):
         self.assertIsNone(self.prepare())
 
     def test_of_another_project(self):
-        self.assertRaises(exceptions.NotFound, self.versions.prepare, VERSION,
-                          'other', IMAGE)
+        self.assertRaises(exceptions.NotFound, self.versions.disk_of,
+                          VERSION, 'other')
 
     def test_images_that_stand_for_the_same(self):
         content = self.prepare().content_id
@@ -159,6 +164,33 @@ class TestRead(LazyVersionsTest):
         self.assertEqual(
             self.disk.read_bytes(),
             self.versions.reader(content).read(0, self.saved.size))
+
+    def test_through_a_base_image_that_is_arriving(self):
+        arriving = self.write_file('arriving', self.image.read_bytes())
+        self.image.write_bytes(b'')
+        prepared = self.prepare(base_path=str(arriving))
+        self.assertEqual(str(arriving), prepared.sources[0]['base'])
+        for _ in range(2):
+            # It is served as long as it is open.
+            self.assertEqual([str(arriving)], self.opened_files('arriving'))
+            reader = self.versions.reader(prepared.content_id)
+            self.assertEqual(self.disk.read_bytes(),
+                             reader.read(0, self.saved.size))
+            reader.close()
+            for base in self.versions._open_bases.values():
+                os.close(base)
+            self.versions = self.new_versions()
+        self.versions.forget(prepared.content_id)
+        self.assertEqual([], self.opened_files('arriving'))
+
+    @staticmethod
+    def opened_files(name):
+        """Paths that this process has open, with a name."""
+        found = []
+        for link in os.listdir('/proc/self/fd'):
+            with contextlib.suppress(FileNotFoundError):
+                found.append(os.readlink(f'/proc/self/fd/{link}'))
+        return [path for path in found if path.endswith(f'/{name}')]
 
     def test_what_is_not_served(self):
         self.assertRaises(exceptions.NotFound, self.versions.reader, 'c' * 64)
