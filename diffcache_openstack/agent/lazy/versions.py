@@ -228,12 +228,16 @@ class LazyVersions:
             self.forget(content_id)
 
     def renew(self, content_id: str) -> None:
-        """Keep a version from being deleted, from time to time.
+        """Keep a version from being deleted, and its base from being removed.
 
-        A failure is logged: the next attempt follows.
+        The conductor is called from time to time. A failure is logged: the
+        next attempt follows.
         """
-        version = self.find(content_id)
-        last = self._renewed.get(content_id, -_RENEW_SECONDS)
+        with self._lock:
+            version = self._served.get(content_id)
+            last = self._renewed.get(content_id, -_RENEW_SECONDS)
+            if version is not None:
+                self._open_base(content_id, version)
         if version is None or time.monotonic() < last + _RENEW_SECONDS:
             return
         try:
@@ -292,8 +296,10 @@ class LazyVersions:
         """Return the file of a version's base image, if it has one."""
         if version.base_path is not None:
             return pathlib.Path(version.base_path)
-        found, _ = self._bases.bring(version.to_disk(),
-                                     self._path(version, 'base'))
+        path = self._path(version, 'base')
+        if path.exists():
+            return path
+        found, _ = self._bases.bring(version.to_disk(), path)
         return found
 
     def _open_base(self, content_id: str, version: Version) -> None:

@@ -57,8 +57,10 @@ class Bases:
 
     def __init__(self, path):
         self.path = path
+        self.brought = 0
 
     def bring(self, disk, path):
+        self.brought += 1
         if disk.base_name is None:
             return None, None
         path.write_bytes(self.path.read_bytes())
@@ -78,12 +80,13 @@ class LazyVersionsTest(fixture.VersionsTestCase):
         self.conductor = Conductor(objects.VersionDisk(
             device='vda', version=self.saved.id, size=self.saved.size,
             base_id=self.saved.base.id, base_name=str(self.image)))
+        self.bases = Bases(self.image)
         self.versions = self.new_versions()
 
     def new_versions(self):
         return versions.LazyVersions(
             types.SimpleNamespace(open=lambda project: self.opened),
-            Bases(self.image), self.conductor, 'h1', self.directory / 'lazy',
+            self.bases, self.conductor, 'h1', self.directory / 'lazy',
             '/run/agent.sock')
 
     def prepare(self, image=IMAGE, base_path=None):
@@ -156,6 +159,22 @@ class TestRead(LazyVersionsTest):
         self.assertEqual(self.disk.read_bytes(),
                          reader.read(0, self.saved.size))
         self.assertIs(reader, self.versions.reader(content))
+
+    def test_a_base_image_is_brought_once(self):
+        content = self.prepare().content_id
+        self.versions.reader(content)
+        self.prepare()
+        self.assertEqual(1, self.bases.brought)
+
+    def test_a_base_image_that_cannot_be_opened_is_opened_later(self):
+        arriving = self.directory / 'arriving'
+        content = self.prepare(base_path=str(arriving)).content_id
+        arriving.write_bytes(self.image.read_bytes())
+        self.assertEqual([], self.opened_files('arriving'))
+        for _ in range(2):
+            self.versions.renew(content)
+            self.assertEqual([str(arriving)], self.opened_files('arriving'))
+        self.versions.forget(content)
 
     def test_a_restarted_agent_goes_on(self):
         content = self.prepare().content_id
