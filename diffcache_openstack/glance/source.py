@@ -23,6 +23,7 @@ from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.clients import glance
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import notifications
+from diffcache_openstack.common import stand_ins
 
 LOG = logging.getLogger(__name__)
 
@@ -32,8 +33,6 @@ EVENTS = r'^image\.(activate|create|deactivate|delete|reactivate|update' \
 POOL = 'diffcache-ingest'
 #: The property that names the image from which this one was made.
 FAMILY = 'diffcache_base_template'
-#: The property of an image that stands for a version of a server.
-LAZY_VERSION = 'diffcache_lazy_version'
 
 
 class GlanceSource:
@@ -109,7 +108,8 @@ class GlanceSource:
             os_hash_value=image.get('os_hash_value'),
             owner=image.get('owner'), visibility=image['visibility'],
             family=image.get(FAMILY), members=self._members(image))
-        if image.get(LAZY_VERSION):
+        if stand_ins.version_of(image, described.os_hash_algo,
+                                described.os_hash_value):
             # Its file is no disk.
             return dataclasses.replace(described, status='stand-in')
         if size > self._largest and described.status == 'active':

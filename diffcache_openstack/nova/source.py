@@ -28,6 +28,7 @@ import typing
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
 from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common import stand_ins
 from diffcache_openstack.nova import restarts
 from diffcache_openstack.nova import tally as tallies
 
@@ -38,9 +39,6 @@ ACTIVE = 'active'
 # What the catalogue has; all else is rare, and Nova's to download.
 RAW = 'raw'
 FORMATS = (RAW, 'qcow2')
-# Of an image that stands for a version: the version's ID. Its file is never
-# booted.
-VERSION = 'diffcache_lazy_version'
 
 
 class NotOffered(exceptions.PermanentError):
@@ -79,15 +77,13 @@ class Wanted:
     def of(cls, meta: collections.abc.Mapping[str, typing.Any]) -> 'Wanted':
         """Create it from an image's metadata of Nova's image API."""
         more = meta.get('properties') or {}
+        algorithm = meta.get('os_hash_algo') or more.get('os_hash_algo')
+        digest = meta.get('os_hash_value') or more.get('os_hash_value')
         return cls(id=meta['id'], status=meta.get('status') or '',
-                   disk_format=meta.get('disk_format'),
-                   algorithm=meta.get('os_hash_algo')
-                   or more.get('os_hash_algo'),
-                   digest=meta.get('os_hash_value')
-                   or more.get('os_hash_value'),
-                   size=int(meta.get('size') or 0),
-                   version=more.get(VERSION) or meta.get(VERSION),
-                   owner=meta.get('owner') or more.get('owner'))
+                   disk_format=meta.get('disk_format'), algorithm=algorithm,
+                   digest=digest, size=int(meta.get('size') or 0),
+                   version=stand_ins.version_of(more, algorithm, digest),
+                   owner=meta.get('owner'))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,14 +11,14 @@
 #    under the License.
 """Images that stand for versions: servers boot from these without an export.
 
-Nova wants an image with a file. That of such an image only says what it is:
-Nova's driver has the disk's bytes come from the version store.
+See :mod:`diffcache_openstack.common.stand_ins`.
 """
 
 import typing
 
+from diffcache_openstack.common import stand_ins
+
 # Read by Nova's driver.
-VERSION_PROPERTY = 'diffcache_lazy_version'
 BOOT_MODE_PROPERTY = 'diffcache_boot_mode'
 _GIB = 2 ** 30
 
@@ -34,18 +34,13 @@ def stand_in(images: typing.Any, version: typing.Any) -> str:
     name = f'version {version.id}'
     for image in images.images(name=name, status='active'):
         # The SDK has other properties than its own in a dictionary.
-        if (image.properties or {}).get(VERSION_PROPERTY) == version.id:
+        if stand_ins.version_of(image.properties or {}, image.hash_algo,
+                                image.hash_value) == version.id:
             return image.id
     [disk] = version.disks
     created = images.create_image(
-        name=name, data=_text(version).encode(),
-        disk_format='raw', container_format='bare', visibility='private',
+        name=name, data=stand_ins.content(version.id), disk_format='raw',
+        container_format='bare', visibility='private',
         min_disk=-(-disk['size'] // _GIB), allow_duplicates=True,
-        **{VERSION_PROPERTY: version.id, BOOT_MODE_PROPERTY: 'lazy'})
+        **{stand_ins.PROPERTY: version.id, BOOT_MODE_PROPERTY: 'lazy'})
     return created.id
-
-
-def _text(version: typing.Any) -> str:
-    return (f'This image stands for version {version.id} of server'
-            f' {version.server_id}. It has no disk: hosts with the Nova'
-            f' driver of DiffCache bring that from the version store.\n')

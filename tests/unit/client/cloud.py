@@ -11,6 +11,7 @@
 #    under the License.
 """A cloud that has the API of this process, and nothing else."""
 
+import hashlib
 import io
 import types
 
@@ -78,7 +79,8 @@ class Images:
         """Create an image, active at once; it has all values."""
         image = types.SimpleNamespace(
             id=f'image-{len(self.created)}', name=name, status='active',
-            properties=values, **values)
+            properties=values, hash_algo='sha512',
+            hash_value=hashlib.sha512(values['data']).hexdigest(), **values)
         self.created.append(image)
         return image
 

@@ -11,8 +11,11 @@
 #    under the License.
 """Glance as the source of images, over HTTP."""
 
+import hashlib
+
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import stand_ins
 from diffcache_openstack.conf import opts
 from diffcache_openstack.glance import source
 from tests import base
@@ -57,7 +60,12 @@ class SourceTest(base.TestCase):
         self.assertEqual(described(), self.image())
 
     def test_one_that_stands_for_a_version_is_not_cached(self):
-        self.assertEqual(described(status='stand-in'),
+        digest = hashlib.sha512(stand_ins.content('v')).hexdigest()
+        self.assertEqual(
+            described(status='stand-in', os_hash_value=digest),
+            self.image(diffcache_lazy_version='v', os_hash_value=digest))
+        # A snapshot of a server has the property, too.
+        self.assertEqual(described(),
                          self.image(diffcache_lazy_version='v'))
 
     def test_family(self):

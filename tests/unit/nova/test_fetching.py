@@ -33,6 +33,7 @@ from nova.virt.libvirt import utils as libvirt_utils
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
+from diffcache_openstack.common import stand_ins
 from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching
@@ -455,8 +456,12 @@ class TestVersions(FetchingTest):
 
     def setUp(self):
         super().setUp()
-        self.meta |= {'disk_format': 'raw', 'owner': 'p', 'properties': {
-            'diffcache_lazy_version': 'v', 'diffcache_boot_mode': 'lazy'}}
+        self.meta |= {
+            'disk_format': 'raw', 'owner': 'p',
+            'os_hash_value': hashlib.sha512(
+                stand_ins.content('v')).hexdigest(),
+            'properties': {'diffcache_lazy_version': 'v',
+                           'diffcache_boot_mode': 'lazy'}}
         self.instance.metadata, self.instance.flavor.extra_specs = {}, {}
 
     def have_served_version(self):
@@ -496,6 +501,17 @@ class TestVersions(FetchingTest):
         self.assertFalse(self.base.exists())
         self.assertEqual({'NotFound': 1, 'ServiceUnavailable': 1,
                           'ValueError': 1}, self.tally.summary()['fallbacks'])
+
+    def test_a_snapshot_with_its_properties_is_an_image_of_its_own(self):
+        # Regression: the server had the version's disk, not the snapshot's.
+        self.meta['os_hash_value'] = fakes.DIGEST
+        self.have_served_version()
+        self.client.open_lazy = lambda image_id: {'path': None,
+                                                  'reason': 'held'}
+        self.make_disk()
+        self.assertDelivered()
+        self.assertNotIn('open_version',
+                         [question[0] for question in self.client.asked])
 
     def test_its_hash_is_not_that_of_the_stand_in(self):
         needs.CONF.set_override('hash_raw_images', True, 'diffcache')

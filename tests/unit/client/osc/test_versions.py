@@ -254,8 +254,9 @@ class TestHooks(VersionsTest):
     def test_lazy_server_from_a_version(self):
         version_id = self.save()
         images = self.app.client_manager.image
-        # Of the same name, as an export may be.
-        images.create_image(f'version {version_id}', colour='red')
+        # A snapshot of a server from it: Nova copies the properties.
+        images.create_image(f'version {version_id}', data=b'a disk',
+                            diffcache_lazy_version=version_id)
         for kind in (hooks.ServerCreate, hooks.ServerRebuild):
             self.assertEqual('image-1', self.before(
                 kind, image=None, from_version=version_id,
