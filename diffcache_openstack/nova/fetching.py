@@ -147,6 +147,8 @@ class Fetcher:
 
         What Glance has in its place is no disk, so there is no fallback.
 
+        :raises ImageNotFound: it was deleted; Nova may have another host that
+            has the base image
         :raises CouldNotFetchImage: the agent cannot deliver it
         """
         try:
@@ -159,6 +161,9 @@ class Fetcher:
             self._tally.fell_back(wanted.id, type(error).__name__, str(error))
             LOG.error('Version %s cannot be delivered, for which image %s'
                       ' stands: %s', wanted.version, wanted.id, error)
+            if isinstance(error, exceptions.NotFound):
+                raise nova_exception.ImageNotFound(
+                    image_id=wanted.id) from error
             raise nova_exception.CouldNotFetchImage(
                 image_id=wanted.id) from error
 
