@@ -293,9 +293,11 @@ class Agent(service.Service):
         self._learning = self._new_learning()
         read_versions = self._new_lazy_versions()
         self._lazy = lazy_images.LazyImages(
-            self.conf.lazy, self.host, self._builder, self.transfers, prices,
-            self._new_throttle, self._servers, self._learning,
-            self._hydrations, read_versions)
+            self.conf.lazy, self.host,
+            lazy_images.Supply(self._builder, self.transfers, prices,
+                               self._new_throttle),
+            lazy_images.Users(self._servers, self._learning,
+                              self._hydrations), read_versions)
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self._delivery, usage,
             local_versions.LocalVersions(

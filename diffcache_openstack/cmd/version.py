@@ -231,8 +231,8 @@ class List(quick.Quick, lister.Lister):
                         for name in names] for row in rows]
 
 
-class Show(quick.Quick, show.ShowOne):
-    """Show a version."""
+class _OfVersion(quick.Quick, show.ShowOne):
+    """Arguments of the commands about one version of a store."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -240,6 +240,10 @@ class Show(quick.Quick, show.ShowOne):
         parser.add_argument('version', metavar='VERSION',
                             help='ID of a version, or its first digits.')
         return parser
+
+
+class Show(_OfVersion):
+    """Show a version."""
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
@@ -357,14 +361,11 @@ class Diff(quick.Quick, show.ShowOne):
             'bytes': found.bytes, 'ranges': found.ranges})
 
 
-class Restore(quick.Quick, show.ShowOne):
+class Restore(_OfVersion):
     """Write a version to a new file."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        add_store_options(parser)
-        parser.add_argument('version', metavar='VERSION',
-                            help='ID of a version, or its first digits.')
         parser.add_argument('output', metavar='OUTPUT', type=pathlib.Path,
                             help='File to write; it appears when it is '
                                  'complete.')
@@ -389,14 +390,11 @@ class Restore(quick.Quick, show.ShowOne):
                 job=version_store.Job(bar)).to_dict())
 
 
-class Manifest(quick.Quick, show.ShowOne):
+class Manifest(_OfVersion):
     """Create the manifest of a version: the hashes of all its leaves."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        add_store_options(parser)
-        parser.add_argument('version', metavar='VERSION',
-                            help='ID of a version, or its first digits.')
         parser.add_argument('output', metavar='OUTPUT', type=pathlib.Path,
                             help='Manifest to write; the file appears when it '
                                  'is complete.')

@@ -204,6 +204,14 @@ def leased(session: orm.Session, prefix: str, now: datetime.datetime
             table.expires_at > now)))
 
 
+def drop_leases(session: orm.Session, prefix: str) -> None:
+    """Remove leases whose names begin with a prefix."""
+    table = models.Lease
+    session.execute(
+        sa.delete(table).where(table.name.startswith(prefix, autoescape=True))
+        .execution_options(synchronize_session=False))
+
+
 def drop_lease(session: orm.Session, name: str, owner: str) -> None:
     """Release a lease, unless another conductor has taken it."""
     session.execute(

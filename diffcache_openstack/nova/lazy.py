@@ -209,7 +209,7 @@ class LazyBases:
 
 
 def _wanted(image_id: str, served: dict[str, typing.Any]) -> sources.Wanted:
-    """Return what is to be delivered of an image that is served."""
+    """Return the image, or version, to deliver for an image served."""
     # Agents of earlier releases name no versions.
     version = served.get('version') or {}
     return sources.Wanted(

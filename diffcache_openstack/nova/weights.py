@@ -70,7 +70,10 @@ class _AskingWeigher(weights.BaseHostWeigher):
             getattr(CONF.diffcache, self.multiplier))
 
     def _weigh_object(self, obj, weight_properties):
-        raise NotImplementedError('hosts are weighed together')
+        # Nova has hosts weighed together; alone, one is its own comparison.
+        [weight] = self.weigh_objects([weights.WeighedHost(obj, 0.0)],
+                                      weight_properties)
+        return weight
 
     def _wanted(self, weighed_obj_list):
         return any(self.weight_multiplier(weighed.obj)

@@ -35,6 +35,7 @@ from diffcache_openstack.agent.images import transfers as transfer
 from diffcache_openstack.agent.lazy import daemon as daemons
 from diffcache_openstack.agent.lazy import hydrations as lazy_hydrations
 from diffcache_openstack.agent.lazy import learning as learnings
+from diffcache_openstack.agent.lazy import served_versions
 from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.lazy import sources as lazy_sources
 from diffcache_openstack.agent.lazy import versions as lazy_versions
@@ -75,45 +76,61 @@ class Served:
     released: bool = False
 
 
+class Supply(typing.NamedTuple):
+    """What brings images to this host.
+
+    :ivar builder: brings manifests
+    :ivar transfers: of this host
+    :ivar costs: what images cost here
+    :ivar new_throttle: gives the throttle of a request
+    """
+
+    builder: building.Builder
+    transfers: transfer.Transfers
+    costs: prices.Costs
+    new_throttle: collections.abc.Callable[[], throttles.Throttle]
+
+
+class Users(typing.NamedTuple):
+    """What uses the images that are served.
+
+    :ivar servers: that boot from them
+    :ivar learning: exchanges what is read of them; None for none
+    :ivar hydrations: of the images; None without diffcached
+    """
+
+    servers: lazy_servers.Servers
+    learning: learnings.Learning | None = None
+    hydrations: lazy_hydrations.Hydrations | None = None
+
+
 class LazyImages:
     """Has images served while they arrive, and accounts for them.
 
     :param options: the group ``[lazy]``
     :param host: this host's state
-    :param builder: brings manifests
-    :param moved: transfers of this host
-    :param costs: what images cost here
-    :param new_throttle: gives the throttle of a request
-    :param servers: that use the images
-    :param learning: exchanges what is read of them; None for none
-    :param hydrations: of the images; None without diffcached
+    :param supply: what brings images here
+    :param users: what uses them
     :param versions: that are served like images; None for none
     """
 
     def __init__(self, options: cfg.ConfigOpts, host: hosts.HostState,
-                 builder: building.Builder, moved: transfer.Transfers,
-                 costs: prices.Costs,
-                 new_throttle: collections.abc.Callable[
-                     [], throttles.Throttle],
-                 servers: lazy_servers.Servers,
-                 learning: learnings.Learning | None = None,
-                 hydrations: lazy_hydrations.Hydrations | None = None,
+                 supply: Supply, users: Users,
                  versions: lazy_versions.LazyVersions | None = None
                  ) -> None:
         self._options = options
-        self._versions = versions
-        self._hydrations = hydrations
-        self._servers = servers
-        self._learning = learning
         self._host = host
-        self._builder = builder
-        self._transfers = moved
-        self._sources = lazy_sources.ImageSources(host, moved,
-                                                  builder.sources)
-        self._costs = costs
-        self._new_throttle = new_throttle
+        self._supply = supply
+        self._servers, self._learning, self._hydrations = users
+        self._sources = lazy_sources.ImageSources(
+            host, supply.transfers, supply.builder.sources)
         self._daemon = daemons.Daemon(options.socket) \
             if options.socket else None
+        self._versions: served_versions.ServedVersions | None = None
+        if self._daemon is not None and versions is not None:
+            self._versions = served_versions.ServedVersions(
+                self._daemon, versions, self._servers,
+                self._serving_options())
         self._lock = threading.Lock()
         self._served: dict[str, Served] = {}
         self._wake = threading.Event()
@@ -175,27 +192,14 @@ class LazyImages:
         :raises ServiceUnavailable: conductor, store or diffcached does not
             answer
         """
-        if self._daemon is None or self._versions is None:
+        if self._versions is None:
             return {'path': None, 'reason': DISABLED}
         disk = self._versions.disk_of(version_id, project_id)
         version = lazy_versions.Version(
             version_id, project_id, disk.version, disk.base_id,
             disk.base_name, self._arriving_base(disk), (image_id,))
         with self._lock:
-            prepared = self._versions.prepare(version)
-            if prepared is None:
-                return {'path': None, 'reason': lazy_versions.NO_MANIFEST}
-            status = self._daemon.add(prepared.content_id, {
-                'manifest': str(prepared.manifest),
-                'sources': prepared.sources,
-                **self._serving_options()})
-            served = self._served.setdefault(prepared.content_id,
-                                             _outside_of_the_cache())
-            served.released = False
-            self._servers.follow(prepared.content_id, teaches=False)
-            LOG.info('Serving version %s while it arrives, at %s', version_id,
-                     status['path'])
-            return {'path': status['path'], 'reason': None}
+            return self._versions.open(version)
 
     def _arriving_base(self, disk: objects.VersionDisk) -> str | None:
         """Have the base image of a version served; return its path.
@@ -222,15 +226,8 @@ class LazyImages:
         :param project_id: that the version has to be of
         :raises ServiceUnavailable: diffcached does not answer
         """
-        if self._daemon is None or self._versions is None:
-            return None
-        content_id = self._versions.content_of_version(version_id,
-                                                       project_id)
-        if content_id is None:
-            return None
-        status = self._daemon.image(content_id)
-        return pathlib.Path(status['data_path']) if status.get('complete') \
-            else None
+        return self._versions.whole(version_id, project_id) \
+            if self._versions is not None else None
 
     def describe_served(self) -> list[dict[str, typing.Any]]:
         """Describe the images that are served.
@@ -239,29 +236,21 @@ class LazyImages:
         """
         if self._daemon is None:
             return []
-        found = []
-        for each in self._daemon.images():
-            content_id = each['content_id']
-            version = self._version_of(content_id)
-            with self._lock:
-                served = self._served.get(content_id)
-            # The bytes of a whole version are here, though it is no object.
-            held = bool(each.get('complete')) if version else \
-                served is not None and served.held
-            found.append({
-                **each, 'held': held,
-                'version': {'id': version.id, 'project_id':
-                            version.project_id} if version else None,
-                'servers': [server.id for server
-                            in self._servers.of(content_id)],
-                'image_ids': list(version.image_ids) if version else [
+        return [self._describe(status) for status in self._daemon.images()]
+
+    def _describe(self, status: daemons.Document) -> daemons.Document:
+        content_id = status['content_id']
+        common = {**status, 'servers': [
+            server.id for server in self._servers.of(content_id)]}
+        if self._versions is not None and self._versions.owns(content_id):
+            return {**common, **self._versions.describe(status)}
+        with self._lock:
+            served = self._served.get(content_id)
+        return {**common, 'held': served is not None and served.held,
+                'image_ids': [
                     template.id for template
                     in self._host.site_map.current().templates
-                    if template.content_id == content_id]})
-        return found
-
-    def _version_of(self, content_id: str) -> lazy_versions.Version | None:
-        return self._versions.find(content_id) if self._versions else None
+                    if template.content_id == content_id]}
 
     def _content_of(self, image_id: str) -> str:
         """Return the content of an image, or of the version it stands for.
@@ -302,6 +291,9 @@ class LazyImages:
         :raises NotFound: it is not served
         """
         with self._lock:
+            if self._versions is not None and self._versions.owns(content_id):
+                self._versions.release(content_id)
+                return
             served = self._served.get(content_id)
             if served is None:
                 raise exceptions.NotFound(
@@ -351,7 +343,7 @@ class LazyImages:
                         ) -> str | None:
         if key in self._host.held.readable():
             return HELD
-        cost = self._costs.content(template)
+        cost = self._supply.costs.content(template)
         is_quick = (cost.way != prices.NONE
                     and cost.seconds < self._options.worth_seconds)
         return QUICK if is_quick else None
@@ -359,7 +351,8 @@ class LazyImages:
     def _add(self, template: views.TemplateRef, key: views.Key
              ) -> dict[str, typing.Any]:
         assert self._daemon is not None
-        manifest = self._builder.manifest(key.id, self._new_throttle())
+        manifest = self._supply.builder.manifest(
+            key.id, self._supply.new_throttle())
         wanted = {
             'manifest': str(manifest), 'sources': self._sources.of(key),
             'homes': self._homes(), **self._serving_options()}
@@ -409,7 +402,7 @@ class LazyImages:
                          ' arrives: %s', key.id, error)
             if self._options.hydrate == lazy_options.IDLE:
                 # Fills of the site do not bring it over the WAN once more.
-                stack.enter_context(self._transfers.expecting(key))
+                stack.enter_context(self._supply.transfers.expecting(key))
             return Served(stack.pop_all(), in_cache)
 
     def _homes(self) -> dict[str, typing.Any]:
@@ -428,22 +421,24 @@ class LazyImages:
         if served.attached or served.held:
             return
         try:
-            self._transfers.attach(
+            self._supply.transfers.attach(
                 key, pathlib.Path(status['data_path']).parent)
         except (exceptions.DiffCacheError, OSError) as error:
             # Guests of this host do not depend on it.
             LOG.warning('Peers cannot read content %s here while it'
                         ' arrives: %s', key.id, error)
             return
-        served.uses.callback(self._transfers.detach, key)
+        served.uses.callback(self._supply.transfers.detach, key)
         served.attached = True
 
     def _look_at(self, content_id: str, status: dict) -> None:
+        if self._versions is not None and self._versions.owns(content_id):
+            if self._versions.look_at(content_id, status) \
+                    and self._end(content_id, status):
+                self._versions.forget(content_id)
+            return
         key = views.Key(views.TEMPLATES, content_id)
         served = self._served.get(content_id)
-        if self._versions is not None and self._version_of(content_id):
-            self._look_at_version(content_id, status)
-            return
         if served is None:
             served = self._take_up(key, status)
         if not status.get('complete'):
@@ -454,21 +449,8 @@ class LazyImages:
         if served.released:
             if not served.in_cache:
                 self._drop(key, served)
-            self._remove(key, served, status)
-
-    def _look_at_version(self, content_id: str, status: dict) -> None:
-        assert self._versions is not None
-        served = self._served.setdefault(content_id, _outside_of_the_cache())
-        self._servers.follow(content_id, teaches=False)
-        if status.get('complete'):
-            self._versions.close(content_id)
-        else:
-            self._versions.renew(content_id)
-        if served.released:
-            self._remove(views.Key(views.TEMPLATES, content_id), served,
-                         status)
-            if content_id not in self._served:
-                self._versions.forget(content_id)
+            if self._end(content_id, status):
+                self._served.pop(content_id).uses.close()
 
     def _take_up(self, key: views.Key, status: dict) -> Served:
         """Account for an image that an earlier agent had served."""
@@ -504,7 +486,7 @@ class LazyImages:
             staged.unlink(missing_ok=True)
         served.held = True
         LOG.info('Image content %s has arrived whole and is held', key.id)
-        self._transfers.offer(key)
+        self._supply.transfers.offer(key)
         self._host.object_added()
 
     def _drop(self, key: views.Key, served: Served) -> None:
@@ -532,22 +514,24 @@ class LazyImages:
         if changed:
             self._daemon.change(key.id, changed)
 
-    def _remove(self, key: views.Key, served: Served,
-                status: daemons.Document) -> None:
+    def _end(self, content_id: str, status: daemons.Document) -> bool:
+        """Have a content served no longer, unless a guest has it open.
+
+        :returns: whether it is served no longer
+        """
         assert self._daemon is not None
         # Before it is gone: no report is to be without its servers.
         if self._hydrations is not None and status.get('complete'):
             self._hydrations.note_arrived(status)
         try:
-            self._daemon.remove(key.id)
+            self._daemon.remove(content_id)
         except exceptions.Conflict:
-            return  # A guest has it open.
-        LOG.info('Image content %s is no longer served while it arrives',
-                 key.id)
-        self._served.pop(key.id)
-        self._servers.forget(key.id)
-        served.uses.close()
+            return False
+        LOG.info('Content %s is no longer served while it arrives',
+                 content_id)
+        self._servers.forget(content_id)
         self._host.report_due.set()
+        return True
 
     # -- the thread
 
@@ -562,11 +546,6 @@ class LazyImages:
                 LOG.exception('Could not look after served images')
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
-
-
-def _outside_of_the_cache() -> Served:
-    """Return what is served without being an object of this host."""
-    return Served(contextlib.ExitStack(), in_cache=False)
 
 
 def _is_same(hosts: list[dict[str, str]], used: list[dict]) -> bool:

@@ -145,9 +145,9 @@ class LazyVersions:
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         manifest = self._path(version, 'manifest')
+        store = self._stores.open(version.project_id)
         try:
-            self._stores.open(version.project_id).load_manifest(
-                version.disk, manifest)
+            store.load_manifest(version.disk, manifest)
         except exceptions.NotFound as error:
             LOG.info('Version %s: %s', version.id, error)
             return None
@@ -164,16 +164,15 @@ class LazyVersions:
             self._open_base(content_id, version)
             self._save()
         return Prepared(content_id, manifest, self._sources(
-            version, content_id))
+            store, version, content_id))
 
-    def _sources(self, version: Version, content_id: str
-                 ) -> list[dict[str, str]]:
+    def _sources(self, store: version_store.VersionStore, version: Version,
+                 content_id: str) -> list[dict[str, str]]:
         """Return where diffcached reads a version, the cheapest first."""
         agent = {'name': f'version {version.id}, by the agent',
                  'socket': self._socket,
                  'path': f'/v1/version-contents/{content_id}'}
         description = self._path(version, 'description')
-        store = self._stores.open(version.project_id)
         if not store.write_description(version.disk, description):
             return [agent]
         direct = {'version': version.id, 'description': str(description)}
@@ -257,14 +256,14 @@ class LazyVersions:
             version = self._served.get(content_id)
             is_open = self._renewed.pop(content_id, None) is not None
         if version is not None and is_open:
-            self._give_back(version)
+            self._give_back(version.id)
 
-    def _give_back(self, version: Version) -> None:
+    def _give_back(self, version_id: str) -> None:
         try:
             self._conductor.close_version(self._context, self._host,
-                                          version.id)
+                                          version_id)
         except exceptions.DiffCacheError as error:
-            LOG.info('Version %s can be deleted in %d s: %s', version.id,
+            LOG.info('Version %s can be deleted in %d s: %s', version_id,
                      version_objects.READ_SECONDS, error)
 
     def _save(self) -> None:
@@ -335,3 +334,5 @@ class LazyVersions:
                 job)
         finally:
             base.unlink(missing_ok=True)
+            if self.content_of_version(version_id, project_id) is None:
+                self._give_back(version_id)

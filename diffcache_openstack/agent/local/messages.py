@@ -35,7 +35,7 @@ LOG = logging.getLogger(__name__)
 
 # Characters of the names of services and of reasons.
 LONGEST_NAME = 100
-# Interval of progress lines while work goes on, seconds.
+# Seconds between two lines of progress.
 PROGRESS_SECONDS = 1.0
 JSON_LINES = 'application/x-ndjson'
 DIGITS = re.compile(r'[0-9]{1,19}')

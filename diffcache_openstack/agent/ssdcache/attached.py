@@ -32,7 +32,7 @@ def find(states: States, name: str) -> engines.State:
 
 
 def as_it_is(state: engines.State) -> wishes.Wanted:
-    """Return what a volume wants that somebody else attached."""
+    """Return the settings of a volume that another program attached."""
     return wishes.Wanted('', state.mode, state.limit, state.limit,
                          sequential=state.sequential)
 

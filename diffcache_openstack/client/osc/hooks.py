@@ -33,9 +33,8 @@ PREFER_HINT = 'diffcache:prefer_cached'
 # images' properties.
 BOOT_MODE = 'diffcache:boot_mode'
 BOOT_MODE_PROPERTY = 'diffcache_boot_mode'
-FULL = 'full'
 LAZY = 'lazy'
-BOOT_MODES = (FULL, LAZY)
+BOOT_MODES = ('full', LAZY)
 # Of servers' metadata: the label of the profile that they boot with.
 PROFILE = 'diffcache:profile'
 # Of servers' metadata: when their image is to be whole, for a lazy boot.
@@ -190,7 +189,8 @@ def _version_as_image(hook, parsed_args):
         version = client.get_server_version(parsed_args.from_version)
         _need_one_disk(version)
         parsed_args.image = (
-            version_images.stand_in(manager.image, version)
+            version_images.stand_in(manager.image, version,
+                                    {BOOT_MODE_PROPERTY: LAZY})
             if parsed_args.boot_mode == LAZY
             else versions.export(client, version.id))
 
@@ -225,7 +225,14 @@ class ServerRebuild(Hook):
         return parser
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
-        """Export the version as an image."""
+        """Use the version as an image.
+
+        :raises CommandError: a boot mode is given without a version
+        """
+        if parsed_args.boot_mode and not parsed_args.from_version:
+            raise exceptions.CommandError(
+                '--boot-mode is for --from-version. Of other images it is a'
+                ' property: openstack image set --boot-mode.')
         _version_as_image(self, parsed_args)
         return parsed_args
 

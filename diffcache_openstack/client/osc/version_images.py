@@ -18,21 +18,22 @@ import typing
 
 from diffcache_openstack.common import stand_ins
 
-# Read by Nova's driver.
-BOOT_MODE_PROPERTY = 'diffcache_boot_mode'
 _GIB = 2 ** 30
 
 
-def stand_in(images: typing.Any, version: typing.Any) -> str:
+def stand_in(images: typing.Any, version: typing.Any,
+             properties: dict[str, str]) -> str:
     """Return the ID of an image that stands for a version.
 
-    One that exists is used again.
+    It belongs to the version's project. One that exists is used again.
 
     :param images: the SDK's proxy for Glance
     :param version: with one disk
+    :param properties: of a new image, besides the one that names the version
     """
     name = f'version {version.id}'
-    for image in images.images(name=name, status='active'):
+    for image in images.images(name=name, status='active',
+                               owner=version.project_id):
         # The SDK has other properties than its own in a dictionary.
         if stand_ins.version_of(image.properties or {}, image.hash_algo,
                                 image.hash_value) == version.id:
@@ -41,6 +42,7 @@ def stand_in(images: typing.Any, version: typing.Any) -> str:
     created = images.create_image(
         name=name, data=stand_ins.content(version.id), disk_format='raw',
         container_format='bare', visibility='private',
-        min_disk=-(-disk['size'] // _GIB), allow_duplicates=True,
-        **{stand_ins.PROPERTY: version.id, BOOT_MODE_PROPERTY: 'lazy'})
+        owner=version.project_id, min_disk=-(-disk['size'] // _GIB),
+        allow_duplicates=True,
+        **{stand_ins.PROPERTY: version.id, **properties})
     return created.id

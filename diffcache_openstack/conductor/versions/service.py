@@ -277,6 +277,7 @@ def forget(session: orm.Session, version_id: str,
             f'Cannot delete version {version_id}: a server boots from it while'
             f' it arrives. Try again when it is whole at the host of the'
             f' server, or some minutes after the server was deleted.')
+    plans.drop_leases(session, _read_lease(version_id))
     if not db.begin_deleting(session, version_id, when):
         return
     row = db.need(session, version_id)

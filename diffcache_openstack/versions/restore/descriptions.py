@@ -11,10 +11,12 @@
 #    under the License.
 """Descriptions by which diffcached reads a version from its store.
 
-A description names packs, indexes and maps. By descriptors that are open:
-whoever inherits them reads the version to the end, though it is deleted or
-its packs are pruned meanwhile. Or by their paths, for processes that live on
-when this one ends; that is a file, so there is none for a store with a key.
+A description names packs, indexes and maps in one of two ways:
+
+* by open descriptors. A process that inherits them can read the version to its
+  end, also after it was deleted or its packs were pruned;
+* by paths, in a file, for processes that do not inherit. There is no such file
+  for a store with a key.
 """
 
 import contextlib
@@ -26,10 +28,12 @@ import pathlib
 import resource
 from typing import Any
 from typing import Callable
+from typing import NamedTuple
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import store_access
 
 # Beside those of the description.
@@ -60,14 +64,20 @@ def describe(access: store_access.StoreAccess, name: str) -> Described:
     :raises InvalidInput: the store has no files on this host
     :raises IntegrityError: the store is damaged
     """
+    if not _has_files(access):
+        raise exceptions.InvalidInput(
+            'The store has no files on this host, which a version is read'
+            ' from while it is used: restore the version instead.')
     while True:
         head = access.head()
         version = head.find(name)
         try:
+            needed = _Needed.of(access, head, version)
+            _allow_descriptors(needed.files() + _OTHER_DESCRIPTORS)
             with contextlib.ExitStack() as stack:
-                described = _Description(access, head, functools.partial(
-                    _opened, stack=stack))
-                path = _to_memory(described.document(version), stack)
+                path = _to_memory(_document(
+                    access, head, version, needed,
+                    functools.partial(_opened, stack=stack)), stack)
                 return Described(version, path, stack.pop_all())
         except (exceptions.Busy, FileNotFoundError) as exc:
             if access.head().number == head.number:
@@ -84,85 +94,78 @@ def write(access: store_access.StoreAccess, name: str, output: pathlib.Path
     :returns: False if the store has a key, or no files on this host
     :raises NotFound: the version does not exist
     :raises IntegrityError: the store is damaged
+    :raises Busy: the store was pruned meanwhile; the same call may succeed
     """
+    if access.key is not None or not _has_files(access):
+        return False
     head = access.head()
     version = head.find(name)
-    if access.key is not None:
-        return False
-    try:
-        document = _Description(access, head, str).document(version)
-    except _NoFiles:
-        return False
-    files.write_json(output, document)
+    files.write_json(output, _document(
+        access, head, version, _Needed.of(access, head, version), str))
     return True
 
 
-class _NoFiles(exceptions.InvalidInput):
-    """The store keeps no files on this host."""
+def _has_files(access: store_access.StoreAccess) -> bool:
+    return access.store.local_path(commits.MARKER) is not None
 
 
-class _Description:
-    """Describes versions of a catalogue.
+class _Needed(NamedTuple):
+    """What a version needs of a store, by number."""
 
-    :param named: returns what a description has for a path
-    """
+    packs: dict[int, catalogue.Pack]
+    maps: dict[int, catalogue.Blob]
 
-    def __init__(self, access: store_access.StoreAccess,
-                 head: catalogue.Catalogue,
-                 named: Callable[[pathlib.Path], str]) -> None:
-        self._access = access
-        self._head = head
-        self._named = named
-
-    def document(self, version: catalogue.Version) -> dict[str, Any]:
-        """Describe a version; see ``native/daemon/src/version.rs``."""
-        head = self._head
-        packs, maps = self._needed(version)
-        _allow_descriptors(2 * len(packs) + len(maps) + _OTHER_DESCRIPTORS)
-        return {
-            'size': version.size, 'root': version.root,
-            'block_size': head.block_size, 'key_number': head.key_number,
-            'keys': self._keys(),
-            'packs': [{
-                'id': number, 'key': pack.key, 'check': pack.check,
-                'index': self._place(pack.index),
-                'data': self._place(pack.blob)}
-                for number, pack in packs.items()],
-            'maps': [{'id': number, 'check': blob.check,
-                      'path': self._place(blob.blob)}
-                     for number, blob in maps.items()]}
-
-    def _needed(self, version: catalogue.Version
-                ) -> tuple[dict[int, catalogue.Pack],
-                           dict[int, catalogue.Blob]]:
-        """Return the packs and the maps that a version needs."""
-        with self._access.opened(self._head) as opened:
+    @classmethod
+    def of(cls, access: store_access.StoreAccess, head: catalogue.Catalogue,
+           version: catalogue.Version) -> '_Needed':
+        with access.opened(head) as opened:
             live = opened.live([version.root])
-            packs = {number: pack for number, pack in self._head.packs.items()
-                     if opened.need(number, live)[0]}
-            maps = {number: blob for number, blob in self._head.maps.items()
-                    if opened.need_map(number, live)[0]}
-        return packs, maps
+            return cls(
+                {number: pack for number, pack in head.packs.items()
+                 if opened.need(number, live)[0]},
+                {number: blob for number, blob in head.maps.items()
+                 if opened.need_map(number, live)[0]})
 
-    def _keys(self) -> dict[int, str]:
-        key, head = self._access.key, self._head
-        if key is None:
-            return {}
-        keys = {head.key_number: key.hex()}
-        if head.key_number > 1:
-            # Loads cryptography, which other stores do not need.
-            from diffcache_openstack.versions.store import key_chain
-            keys |= {number: former.hex() for number, former
-                     in key_chain.former_keys(head, key)}
-        return keys
+    def files(self) -> int:
+        """Return how many files they are: a pack has an index, too."""
+        return 2 * len(self.packs) + len(self.maps)
 
-    def _place(self, blob: str) -> str:
-        path = self._access.store.local_path(blob)
-        if path is None:
-            raise _NoFiles(
-                'The store has no files on this host, which a version is read'
-                ' from while it is used: restore the version instead.')
-        return self._named(path)
+
+def _document(access: store_access.StoreAccess, head: catalogue.Catalogue,
+              version: catalogue.Version, needed: _Needed,
+              named: Callable[[pathlib.Path], str]) -> dict[str, Any]:
+    """Describe a version; see ``native/daemon/src/version.rs``.
+
+    :param named: returns what the description has for a path
+    """
+    def place(blob: str) -> str:
+        path = access.store.local_path(blob)
+        assert path is not None
+        return named(path)
+
+    return {
+        'size': version.size, 'root': version.root,
+        'block_size': head.block_size, 'key_number': head.key_number,
+        'keys': _keys(access, head),
+        'packs': [{'id': number, 'key': pack.key, 'check': pack.check,
+                   'index': place(pack.index), 'data': place(pack.blob)}
+                  for number, pack in needed.packs.items()],
+        'maps': [{'id': number, 'check': blob.check,
+                  'path': place(blob.blob)}
+                 for number, blob in needed.maps.items()]}
+
+
+def _keys(access: store_access.StoreAccess, head: catalogue.Catalogue
+          ) -> dict[int, str]:
+    if access.key is None:
+        return {}
+    keys = {head.key_number: access.key.hex()}
+    if head.key_number > 1:
+        # Loads cryptography, which other stores do not need.
+        from diffcache_openstack.versions.store import key_chain
+        keys |= {number: former.hex() for number, former
+                 in key_chain.former_keys(head, access.key)}
+    return keys
 
 
 def _opened(path: pathlib.Path, stack: contextlib.ExitStack) -> str:

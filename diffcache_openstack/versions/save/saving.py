@@ -188,7 +188,7 @@ class _Save:
             disk_format=_reliable_format(request, state))
         self._head.next_version += 1
         self._head.versions[version.id] = version
-        self._carry_manifest(request, version)
+        self._carry_manifest(request, version, progress)
         self.versions.append(version)
         self._done.append((request, state))
 
@@ -320,7 +320,8 @@ class _Save:
         self._head.next_map += 1
 
     def _carry_manifest(self, request: save_request.SaveRequest,
-                        version: catalogue.Version) -> None:
+                        version: catalogue.Version, progress: Progress
+                        ) -> None:
         """Keep a manifest of a version, if one of an earlier version is kept.
 
         Only what changed since is read for it. The first one is kept on
@@ -332,7 +333,7 @@ class _Save:
         path = self._staging / f'manifest-{version.number}'
         try:
             manifests.compute(self._access, self._head, self._opened, version,
-                              path, request.base)
+                              path, request.base, progress)
         except (exceptions.PermanentError, exceptions.IntegrityError,
                 exceptions.ObjectMissing) as exc:
             LOG.warning('Saving %s without a manifest, which "diffcache '

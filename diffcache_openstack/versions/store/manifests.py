@@ -11,10 +11,10 @@
 #    under the License.
 """Manifests of versions: the hashes of their leaves of 64 KiB.
 
-With a version's manifest each part of its content can be verified alone,
-whoever sends it. To create one costs reading the version once, unless the
-store keeps that of an ancestor: then only what changed since is read. A save
-carries the manifest of its parent on in this way.
+With a version's manifest each part of its content can be verified alone, from
+any source. Creating one reads the whole version, unless the store keeps the
+manifest of an ancestor: then only the leaves that changed since are read. A
+save carries the manifest of its parent on in this way.
 """
 
 import os

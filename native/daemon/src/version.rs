@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use diffcache_core::source::{FileSource, ReadAt, SourceError as ReadError};
+use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_dataplane::ids::unhex;
 use diffcache_qcow2::Image;
 use diffcache_versions::content::Content;
@@ -128,7 +128,7 @@ fn open(place: &VersionPlace) -> Result<Content, VersionsError> {
         store,
         root,
         size: found.size,
-        base: base.map(|base| Box::new(Base(base)) as Box<dyn ReadAt>),
+        base,
     })
 }
 
@@ -187,21 +187,4 @@ fn read_file(path: &Path, longest: u64) -> Result<Vec<u8>, VersionsError> {
 
 fn invalid(reason: impl Into<String>) -> VersionsError {
     VersionsError::Invalid(reason.into())
-}
-
-/// The content of a base image, raw or qcow2.
-struct Base(Image);
-
-impl ReadAt for Base {
-    fn len(&self) -> u64 {
-        self.0.content().len()
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), ReadError> {
-        self.0.content().read_exact_at(buf, offset)
-    }
-
-    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, ReadError> {
-        self.0.content().next_data(offset)
-    }
 }

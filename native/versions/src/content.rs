@@ -1,6 +1,7 @@
 //! A version's content as a source of bytes.
 
 use diffcache_core::source::{ReadAt, SourceError};
+use diffcache_qcow2::Image as Base;
 
 use crate::error::VersionsError;
 use crate::map::NodeRef;
@@ -15,44 +16,27 @@ pub struct Content {
     pub root: NodeRef,
     /// Bytes of the disk.
     pub size: u64,
-    /// The base image's content, if there is one.
-    pub base: Option<Box<dyn ReadAt>>,
+    /// The base image, if there is one.
+    pub base: Option<Base>,
 }
 
 impl Content {
-    fn image(&self) -> Image<'_> {
-        Image {
-            store: &self.store,
-            root: self.root,
-            size: self.size,
-            base: self.base.as_deref(),
-        }
-    }
-
     /// Fills `buf` with the bytes from `offset` on, which are wholly inside.
     ///
     /// # Errors
     /// `Damaged`, `Missing`, `Source`, `Io`; `Invalid` if the base image is needed and not given.
     pub fn read(&self, buf: &mut [u8], offset: u64) -> Result<(), VersionsError> {
-        read(&self.image(), buf, offset)
+        let image = Image {
+            store: &self.store,
+            root: self.root,
+            size: self.size,
+            base: self.base.as_ref().map(Base::content),
+        };
+        read(&image, buf, offset)
     }
 }
 
-impl ReadAt for Content {
-    fn len(&self) -> u64 {
-        self.size
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
-        self.image().read_exact_at(buf, offset)
-    }
-
-    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
-        self.image().next_data(offset)
-    }
-}
-
-/// See [`Content`]; errors do not name the version.
+/// Errors do not name the version.
 impl ReadAt for Image<'_> {
     fn len(&self) -> u64 {
         self.size

@@ -42,8 +42,9 @@ fn carry(image: &Image<'_>, known: &Known<'_>, task: &Task<'_>) -> Result<Manife
     let wanted: Vec<u64> = wanted.filter(|leaf| changed.has(*leaf)).collect();
     let meter = task.meter(wanted.len() as u64 * LEAF_SIZE);
     let hashed = for_each_piece(task, wanted.len() as u64, |index| {
+        let leaf = hash(image, wanted[index as usize])?;
         meter.add(LEAF_SIZE);
-        hash(image, wanted[index as usize])
+        Ok::<_, VersionsError>(leaf)
     })?;
     let mut hashed = wanted.into_iter().zip(hashed).peekable();
     let mut builder = Builder::new(image.size);

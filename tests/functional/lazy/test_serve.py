@@ -26,14 +26,10 @@ import sys
 import threading
 import time
 
-import fixtures
 import testtools.content
 
-from diffcache_openstack.cmd import lazy
-from tests import base
+from tests.functional.lazy import serving
 
-_TOOLBOX = 'import sys; from diffcache_openstack.cmd import toolbox; ' \
-           'sys.exit(toolbox.main())'
 # A longer campaign is run by hand: DIFFCACHE_TEST_KILLS=1000.
 _KILLS = int(os.environ.get('DIFFCACHE_TEST_KILLS', '10'))
 # Reads past the page cache at least 200 times, and until the file is there
@@ -105,55 +101,31 @@ class _Server(http.server.ThreadingHTTPServer):
         """Clients may leave at any time."""
 
 
-class LazyServeTest(base.TestCase):
+class LazyServeTest(serving.ServingTest):
 
     def setUp(self):
         super().setUp()
-        if os.geteuid() != 0 or not os.path.exists('/dev/fuse'):
-            self.skipTest('mounting FUSE needs root and /dev/fuse')
-        self.folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         numbers = random.Random(1)
         self.content = b''.join(
             bytes(1 << 20) if i % 3 == 0 else numbers.randbytes(1 << 20)
             for i in range(12)) + numbers.randbytes(12345)
         self.image = self.folder / 'image'
         self.image.write_bytes(self.content)
-        (self.folder / 'mount').mkdir()
-        self.state = self.folder / 'state'
         self._toolbox('image', 'manifest', self.image,
                       self.folder / 'manifest')
 
     def _toolbox(self, *words, **options):
         return subprocess.run(
-            [sys.executable, '-c', _TOOLBOX, *map(str, words)], check=True,
-            capture_output=True, text=True, **options).stdout
+            [sys.executable, '-c', serving.TOOLBOX, *map(str, words)],
+            check=True, capture_output=True, text=True, **options).stdout
 
     def _serve(self, source=None, *words):
-        process = subprocess.Popen(
-            [sys.executable, '-c', _TOOLBOX, 'lazy', 'serve',
-             str(source or self.image), '--manifest',
-             str(self.folder / 'manifest'), '--mount',
-             str(self.folder / 'mount'), '--state', str(self.state),
-             *map(str, words)], stdout=subprocess.PIPE)
-        self.addCleanup(self._stop, process)
-        self.ready = json.loads(process.stdout.readline())
-        self.assertIs(True, self.ready['ready'])
-        self.path = self.ready['path']
-        return process
-
-    def _stop(self, process):
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        code = process.wait()
-        process.stdout.close()
-        return code
+        return self.start(source or self.image, '--manifest',
+                          self.folder / 'manifest', *words)
 
     def _status(self):
         return json.loads(self._toolbox(
             'lazy', 'status', '--state', self.state, '-f', 'json'))
-
-    def _read_status(self):
-        return lazy._read_status(str(self.state))
 
     def _wait_for(self, **expected):
         """Wait until the status has some values; return all of it."""
@@ -182,14 +154,6 @@ class LazyServeTest(base.TestCase):
     def _read(self, offset, length):
         with open(self.path, 'rb', buffering=0) as file:
             return os.pread(file.fileno(), length, offset)
-
-    def _read_once(self, offset, length):
-        """Read past the page cache, which attempts what failed again."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
-        try:
-            return os.pread(descriptor, length, offset)
-        finally:
-            os.close(descriptor)
 
     def _assert_fails(self, offset):
         error = self.assertRaises(OSError, self._read_once, offset, 100)
@@ -577,10 +541,9 @@ class LazyServeTest(base.TestCase):
     def _refused(self, *words, mount='mount'):
         """Return how a daemon ends that must not start."""
         ended = subprocess.run(
-            [sys.executable, '-c', _TOOLBOX, 'lazy', 'serve', str(self.image),
-             '--manifest', str(self.folder / 'manifest'), '--mount',
-             str(self.folder / mount), '--state', str(self.state),
-             *map(str, words)], capture_output=True, text=True)
+            [*self.words(self.image, '--manifest', self.folder / 'manifest',
+                         '--mount', self.folder / mount), *map(str, words)],
+            capture_output=True, text=True)
         self.assertEqual(1, ended.returncode, ended.stderr)
         return ended
 

@@ -12,34 +12,23 @@
 """``diffcache lazy serve`` of versions, with a real mount."""
 
 import errno
-import json
 import os
 import pathlib
 import random
 import signal
 import subprocess
-import sys
 
-import fixtures
-
-from diffcache_openstack.cmd import lazy
 from diffcache_openstack.store import file
 from diffcache_openstack.versions import version_store
-from tests import base
+from tests.functional.lazy import serving
 
-_TOOLBOX = 'import sys; from diffcache_openstack.cmd import toolbox; ' \
-           'sys.exit(toolbox.main())'
 BLOCK = 4096
 
 
-class LazyVersionsTest(base.TestCase):
+class LazyVersionsTest(serving.ServingTest):
 
     def setUp(self):
         super().setUp()
-        if os.geteuid() != 0 or not os.path.exists('/dev/fuse'):
-            self.skipTest('mounting FUSE needs root and /dev/fuse')
-        self.folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
-        (self.folder / 'mount').mkdir()
         self.numbers = random.Random(1)
         self.base = self.folder / 'base'
         self.base.write_bytes(self.numbers.randbytes(900 * BLOCK)
@@ -72,44 +61,21 @@ class LazyVersionsTest(base.TestCase):
         self.store.create_manifest(version.id, manifest, self.base)
         self.store.keep_manifest(version.id, manifest)
 
-    def _words(self, version, *words):
-        return [sys.executable, '-c', _TOOLBOX, 'lazy', 'serve', version.id,
-                '--store', f'file://{self.folder}/store', '--key-file',
-                str(self.key_file), '--mount', str(self.folder / 'mount'),
-                '--state', str(self.folder / 'state'), *map(str, words)]
+    def _options(self):
+        return ('--store', f'file://{self.folder}/store', '--key-file',
+                self.key_file)
 
     def _serve(self, version, *words):
-        process = subprocess.Popen(
-            self._words(version, '--base', self.base, *words),
-            stdout=subprocess.PIPE)
-        self.addCleanup(self._stop, process)
-        self.ready = json.loads(process.stdout.readline())
-        self.path = self.ready['path']
-        return process
-
-    def _stop(self, process):
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        code = process.wait()
-        process.stdout.close()
-        return code
-
-    def _status(self):
-        return lazy._read_status(str(self.folder / 'state'))
+        return self.start(version.id, *self._options(), '--base', self.base,
+                          *words)
 
     def _refused(self, version, *words):
         """Return what is printed when a version cannot be served."""
-        done = subprocess.run(self._words(version, *words),
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            self.words(version.id, *self._options(), *words),
+            capture_output=True, text=True)
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         return done.stderr
-
-    def _read(self, offset, length):
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
-        try:
-            return os.pread(descriptor, length, offset)
-        finally:
-            os.close(descriptor)
 
     def test_a_version_on_a_base_image_is_served_as_it_was(self):
         self._keep(self._save(3, 700, 1000))
@@ -118,11 +84,11 @@ class LazyVersionsTest(base.TestCase):
         self._save(5)
         process = self._serve(version)
         self.assertEqual(expected[BLOCK:5000 + BLOCK],
-                         self._read(BLOCK, 5000))
-        self.assertLess(self._status()['present'],
-                        self._status()['data_chunks'])
+                         self._read_once(BLOCK, 5000))
+        self.assertLess(self._read_status()['present'],
+                        self._read_status()['data_chunks'])
         self.assertEqual(expected, pathlib.Path(self.path).read_bytes())
-        status = self._status()
+        status = self._read_status()
         self.assertTrue(status['complete'])
         self.assertEqual((0, 0), (status['errors'], status['corrupt']))
         [source] = status['sources']
@@ -135,13 +101,13 @@ class LazyVersionsTest(base.TestCase):
         self._keep(version)
         expected = self.disk.read_bytes()
         self._serve(version)
-        self._read(0, BLOCK)
+        self._read_once(0, BLOCK)
         self.store.delete([version.id])
         self.store.prune()
         # The next worker opens nothing that is not open already.
         os.kill(self.ready['worker_pid'], signal.SIGKILL)
         self.assertEqual(expected, pathlib.Path(self.path).read_bytes())
-        self.assertEqual(1, self._status()['worker_restarts'])
+        self.assertEqual(1, self._read_status()['worker_restarts'])
 
     def test_packs_of_a_former_key_are_read(self):
         version = self._save(*range(50))
@@ -161,12 +127,12 @@ class LazyVersionsTest(base.TestCase):
         data[len(data) // 2] ^= 1
         pack.write_bytes(data)
         self._serve(version, '--wait', '0', '--prefetch', 'off')
-        error = self.assertRaises(OSError, self._read, 0, 100 * BLOCK)
+        error = self.assertRaises(OSError, self._read_once, 0, 100 * BLOCK)
         self.assertEqual(errno.EIO, error.errno)
-        self.assertLess(0, self._status()['corrupt'])
+        self.assertLess(0, self._read_status()['corrupt'])
         # What is the base's is not concerned.
         self.assertEqual(expected[800 * BLOCK:801 * BLOCK],
-                         self._read(800 * BLOCK, BLOCK))
+                         self._read_once(800 * BLOCK, BLOCK))
 
     def test_what_is_missing_is_named_with_the_next_step(self):
         version = self._save(1)

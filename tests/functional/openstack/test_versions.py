@@ -65,16 +65,31 @@ class VersionsTest(nova_hosts.NovaTest):
             lambda: (now := self.boots(server)) != before and now,
             'the guest came up again', nova_hosts.SECONDS)
 
-    def start_elsewhere(self, version, boot):
+    def start(self, version, *options):
         """A server that started from a version on the other host."""
         name = f'w-{uuid.uuid4().hex[:8]}'
-        created = self.type(
-            f'server create --flavor tiny --nic none --from-version'
-            f' {version} --host {self.other} {name} -f json')
+        created = self.type(' '.join((
+            'server create --flavor tiny --nic none --from-version', version,
+            '--host', self.other, *options, name, '-f json')))
         self.addCleanup(self.trial.delete, created['id'])
         self.trial.wait_active(created['id'])
-        self.guest(created['id'], self.other, name='guest-web', boot=boot)
         return created['id']
+
+    def start_elsewhere(self, version, boot):
+        """A server that came up on the other host, from an exported image."""
+        server = self.start(version)
+        self.guest(server, self.other, name='guest-web', boot=boot)
+        return server
+
+    def rebuild(self, server, version, boot, *options):
+        """Rebuild the server where it is."""
+        before = self.boots(server)
+        self.type(' '.join(('server rebuild', server, '--from-version',
+                            version, *options)))
+        self.wait_for_status(server, 'ACTIVE')
+        self.wait_until(lambda: self.boots(server) != before,
+                        'the guest came up again', nova_hosts.SECONDS)
+        self.assertEqual(boot, self.boots(server))
 
     def reboot(self, server):
         with self.assert_boots_again(server):
@@ -132,25 +147,20 @@ class TestLazy(VersionsTest):
                          if image in each['image_ids']],
             'it is served no longer', nova_hosts.SECONDS)
 
-    def start_lazily(self, version, host):
+    def start_lazily(self, version):
         """Start a server from a version; return it and its image."""
-        name = f'l-{uuid.uuid4().hex[:8]}'
-        created = self.type(
-            f'server create --flavor tiny --nic none --boot-mode lazy'
-            f' --from-version {version} --host {host} {name} -f json')
-        self.addCleanup(self.trial.delete, created['id'])
-        image = self.compute.get_server(created['id']).image.id
+        server = self.start(version, '--boot-mode lazy')
+        image = self.compute.get_server(server).image.id
         self.addCleanup(self.trial.admin.image.delete_image, image,
                         ignore_missing=True)
-        self.addCleanup(self.base(host, image).unlink, missing_ok=True)
-        self.trial.wait_active(created['id'])
-        return created['id'], image
+        self.addCleanup(self.base(self.other, image).unlink, missing_ok=True)
+        return server, image
 
     def test_the_disk_arrives_while_the_guest_boots(self):
         server = self.create(self.image_of('web'), self.host)
         version = self.save(server)['id']
         linked = self.linked()
-        other, image = self.start_lazily(version, self.other)
+        other, image = self.start_lazily(version)
         base = self.base(self.other, image)
         self.assertEqual(linked + 1, self.linked())
         self.guest(other, self.other, name='guest-web', boot=2)
@@ -167,20 +177,20 @@ class TestLazy(VersionsTest):
             self.wait_for_status(other, 'ACTIVE')
         self.assertEqual(3, self.boots(other))
         # A second server finds the base there.
-        second, again = self.start_lazily(version, self.other)
+        second, again = self.start_lazily(version)
         self.assertEqual(image, again)
         self.guest(second, self.other, name='guest-web', boot=2)
 
     def test_an_agent_that_restarts_and_a_version_that_stays(self):
         server = self.create(self.image_of('web'), self.host)
         version = self.save(server)['id']
-        other, image = self.start_lazily(version, self.other)
+        other, image = self.start_lazily(version)
         with self.trial.stopped(f'{self.other}-agent',
                                 number=signal.SIGKILL):
             pass
         self.guest(other, self.other, name='guest-web', boot=2)
         self.assertEqual(0, self.fallbacks(self.other))
-        self.rebuild_lazily(server, version)
+        self.rebuild(server, version, 2, '--boot-mode lazy')
         for host in (self.host, self.other):
             self.wait_until_served_no_longer(host, image)
 
@@ -194,7 +204,7 @@ class TestLazy(VersionsTest):
         self.trial.network.shape(WAN_MBITS)
         with self.trial.stopped(f'{self.host}-agent'):
             # Only the repository has the base image now.
-            other, image = self.start_lazily(version, self.other)
+            other, image = self.start_lazily(version)
             arriving = {each for served in self.agent(self.other).lazy()
                         if not served['complete']
                         for each in served['image_ids']}
@@ -204,16 +214,6 @@ class TestLazy(VersionsTest):
         for each in (image, base):
             self.wait_until_served_no_longer(self.other, each)
         self.assertTrue(self.base(self.other, image).is_file())
-
-    def rebuild_lazily(self, server, version):
-        """Rebuild a server from a version of its own, where it is."""
-        before = self.boots(server)
-        self.type(f'server rebuild {server} --from-version {version}'
-                  f' --boot-mode lazy')
-        self.wait_for_status(server, 'ACTIVE')
-        self.wait_until(lambda: self.boots(server) != before,
-                        'the guest came up again', nova_hosts.SECONDS)
-        self.assertEqual(2, self.boots(server))
 
 
 class TestServers(VersionsTest):
@@ -250,15 +250,6 @@ class TestServers(VersionsTest):
         self.reboot(server)
         self.assertEqual(2, self.restore(server, first['id'], 'rollback'))
         self.assertEqual(3, self.restore(server, second['id'], 'rebuild'))
-
-    def rebuild(self, server, version, boot):
-        """Rebuild the server where it is."""
-        before = self.boots(server)
-        self.type(f'server rebuild {server} --from-version {version}')
-        self.wait_for_status(server, 'ACTIVE')
-        self.wait_until(lambda: self.boots(server) != before,
-                        'the guest came up again', nova_hosts.SECONDS)
-        self.assertEqual(boot, self.boots(server))
 
     def test_saved_before_it_is_deleted(self):
         server = self.create(self.image_of('web'), self.host)

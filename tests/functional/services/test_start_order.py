@@ -198,6 +198,7 @@ class TestGlance(StartOrderTest):
     def test_glance_is_later_than_keystone(self):
         self.cloud.start(cloud.KEYSTONE)
         self.hub.wait_for('Waiting for the image service')
+        self.assertNotIn('Added image', self.hub.printed())
         self.cloud.running.add(cloud.GLANCE)
         self.hub.wait_for(f'Added image {IMAGE} ({IMAGE}), 1048576 bytes')
 

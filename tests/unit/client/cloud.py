@@ -70,10 +70,10 @@ class Images:
             raise exceptions.NotFoundException('No Image found for none')
         return types.SimpleNamespace(id=name, name=name)
 
-    def images(self, name, status):
-        """Images that were created, by their name."""
+    def images(self, **query):
+        """Images that were created, with some values."""
         return [image for image in self.created
-                if (image.name, image.status) == (name, status)]
+                if query.items() <= vars(image).items()]
 
     def create_image(self, name, **values):
         """Create an image, active at once; it has all values."""

@@ -27,9 +27,12 @@ except ImportError as error:
 from nova import objects
 from nova import privsep
 
+from diffcache_openstack.nova import options
 from tests import base
 
 CONF = nova.conf.CONF
+# As the driver does, which not all tests import.
+options.register_compute_opts(CONF)
 
 
 class NovaTest(base.TestCase):

@@ -283,6 +283,13 @@ class TestRoom(WeigherTest):
         self.assertEqual([5.0, 0.75, 0.0], self.order_of(
             spec, ssd_room_weight_multiplier='5')[1])
 
+    def test_one_host_alone_weighs_the_same(self):
+        spec = self.spec(instance_uuid=self.SERVER)
+        self.assertEqual(
+            [1.0, 0.25, 0.0],
+            [self.weigher._weigh_object(self.state(name), spec)
+             for name in ('roomy', 'full', 'none')])
+
     def test_nobody_is_asked_for_nothing(self):
         for spec in (None, objects.RequestSpec()):
             self.assertEqual([0.0, 0.0, 0.0], self.order_of(spec)[1])

@@ -534,9 +534,14 @@ class SharedBlocksTests(DataPlaneTests):
         for content in (new, new[:200 * LEAF + 77],
                         new + generator.randbytes(20 * LEAF)):
             with self.subTest(size=len(content)):
-                self.check(bytes(old), bytes(content))
+                written = self.written(bytes(old), bytes(content))
+                self.assertLess(written, 40 * LEAF)
 
-    def check(self, old: bytes, new: bytes) -> None:
+    def written(self, old: bytes, new: bytes) -> int:
+        """Build content on a base that it shares extents with.
+
+        :returns: the bytes that the filesystem needs for it
+        """
         base_path, target = self.mounted / 'base', self.directory / 'target'
         base_path.write_bytes(old)
         target.write_bytes(new)
@@ -552,8 +557,9 @@ class SharedBlocksTests(DataPlaneTests):
             dest=output))
         self.assertEqual(new, output.read_bytes())
         self.assertEqual(old, base_path.read_bytes())
-        self.assertLess(self.used() - before, 40 * LEAF)
+        written = self.used() - before
         output.unlink()
+        return written
 
 
 class ServerTests(DataPlaneTests):
@@ -633,6 +639,8 @@ class ServerTests(DataPlaneTests):
         plane = self.plane('a', key_name='site-1', claim_ttl=0.05)
         plane.offer(view.Key('templates', '5' * 64))
         wait_until(lambda: self.claim(plane, '5' * 64)['holder'] == 'x')
+        self.assertEqual({'holder': 'x', 'url': 'http://x:1'},
+                         self.claim(plane, '5' * 64))
 
     def test_a_claim_names_the_advertised_url(self):
         a = self.plane('a', key_name='site-1')
@@ -664,6 +672,7 @@ class ServerTests(DataPlaneTests):
         a.set_rate(None)
         fetch.join()
         wait_until(lambda: a.readers('patches', patch) == 0)
+        self.assertFalse(fetch.is_alive())
 
 
 class InterruptionTests(DataPlaneTests):
@@ -879,7 +888,7 @@ class TlsTests(DataPlaneTests):
         self.authority = certificates.Authority(self.directory / 'tls')
         self.authority.issue('a')
         a.reload_tls()
-        self.fetch_refused(b, a, patch)
+        self.assertIn(a.url, self.fetch_refused(b, a, patch))
         self.authority.issue('b')
         b.reload_tls()
         self.fetch(b, a, 'patches', patch)

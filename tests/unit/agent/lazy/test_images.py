@@ -184,12 +184,13 @@ class LazyImagesTest(base.TestCase):
         self.hydrations = hydrations.Hydrations(
             self.daemon, users, self.directory / 'hydrations.json')
         made = images.LazyImages(
-            conf.lazy, host.state, host.builder, host.transfers,
-            costs.Costs(host.sources, host.state, host.flights),
-            host.new_throttle, users, hydrations=self.hydrations,
-            versions=self.versions)
+            conf.lazy, host.state, images.Supply(
+                host.builder, host.transfers,
+                costs.Costs(host.sources, host.state, host.flights),
+                host.new_throttle),
+            images.Users(users, hydrations=self.hydrations), self.versions)
         if made._daemon is not None:
-            made._daemon = self.daemon
+            made._daemon = made._versions._daemon = self.daemon
         self.addCleanup(made.stop)
         return made
 

@@ -221,6 +221,19 @@ class TestRead(LazyVersionsTest):
         self.assertEqual(self.disk.read_bytes(), output.read_bytes())
         self.assertFalse(output.with_suffix('.base').exists())
 
+    def test_a_version_that_was_restored_can_be_deleted(self):
+        # Regression: it was kept for a quarter of an hour.
+        for name in ('one', 'other'):
+            self.versions.restore(VERSION, PROJECT, self.directory / name,
+                                  contents.Watch())
+        self.assertEqual([VERSION] * 2, self.conductor.closed)
+
+    def test_but_not_while_it_is_served(self):
+        self.prepare()
+        self.versions.restore(VERSION, PROJECT, self.directory / 'raw',
+                              contents.Watch())
+        self.assertEqual([], self.conductor.closed)
+
     def test_nothing_is_restored_for_a_client_that_is_gone(self):
         watch = contents.Watch()
         watch.gone.set()

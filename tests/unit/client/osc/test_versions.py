@@ -20,6 +20,7 @@ from osc_lib import exceptions
 from diffcache_openstack.client.osc import hooks
 from diffcache_openstack.client.osc import version_policies
 from diffcache_openstack.client.osc import versions
+from diffcache_openstack.common import stand_ins
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions as states
 from tests.unit.client import cloud
@@ -255,23 +256,34 @@ class TestHooks(VersionsTest):
         version_id = self.save()
         images = self.app.client_manager.image
         # A snapshot of a server from it: Nova copies the properties.
+        project = self.cloud.get_server_version(version_id).project_id
         images.create_image(f'version {version_id}', data=b'a disk',
-                            diffcache_lazy_version=version_id)
+                            owner=project, diffcache_lazy_version=version_id)
+        # One that another project shows to all.
+        images.create_image(
+            f'version {version_id}', data=stand_ins.content(version_id),
+            owner='other', diffcache_lazy_version=version_id)
         for kind in (hooks.ServerCreate, hooks.ServerRebuild):
-            self.assertEqual('image-1', self.before(
+            self.assertEqual('image-2', self.before(
                 kind, image=None, from_version=version_id,
                 boot_mode='lazy').image)
-        [_, image] = images.created
+        *_, image = images.created
         self.assertEqual(
-            (version_id, 'lazy', 'raw', 'private'),
+            (version_id, 'lazy', 'raw', 'private', project),
             (image.diffcache_lazy_version, image.diffcache_boot_mode,
-             image.disk_format, image.visibility))
+             image.disk_format, image.visibility, image.owner))
         [disk] = fakes.saved().disks
         self.assertEqual(-(-disk.size // 2 ** 30), image.min_disk)
         self.assertIn(version_id.encode(), image.data)
         # Nothing was exported.
         self.assertEqual(['save'], [
             task.kind for task in self.cloud.version_tasks()])
+
+    def test_a_boot_mode_of_an_image_is_not_ignored(self):
+        error = self.assertRaises(
+            exceptions.CommandError, self.before, hooks.ServerRebuild,
+            image='an-image', from_version=None, boot_mode='lazy')
+        self.assertIn('openstack image set --boot-mode', str(error))
 
     def test_version_with_several_disks_is_refused(self):
         first = fakes.saved().disks[0]

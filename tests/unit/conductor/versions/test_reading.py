@@ -16,6 +16,7 @@ import datetime
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.conductor.versions import upkeep
+from diffcache_openstack.db import plans
 from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
@@ -94,6 +95,13 @@ class ReadingTest(database.DatabaseTest):
         self.service.close('h2', VERSION)
         self.service.delete(VERSION)
         self.assertEqual(versions.DELETING, self.state())
+
+    def test_no_lease_is_left_of_a_version_that_is_deleted(self):
+        self.service.open('h1', VERSION, PROJECT)
+        self.write(service.forget, VERSION,
+                   self.later(versions.READ_SECONDS + 1))
+        self.assertEqual(set(), self.read(
+            plans.leased, 'version-read:', objects_base.now()))
 
     def test_other_versions_are_deleted_all_the_same(self):
         self.create(OTHER)
