@@ -80,9 +80,9 @@ class ServedVersions:
             else None
 
     def describe(self, status: daemons.Document) -> daemons.Document:
-        """Return what is to be known of a version beside diffcached's status.
+        """Return the fields of a version that diffcached's status lacks.
 
-        ``held`` is whether all bytes are here.
+        ``held`` is whether all its bytes have arrived.
         """
         version = self._versions.find(status['content_id'])
         assert version is not None
