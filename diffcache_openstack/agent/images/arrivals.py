@@ -110,8 +110,8 @@ class Arrivals:
         """Yield the route to an image by a base that is arriving.
 
         None if there is no such base. If the image itself crosses the WAN,
-        other hosts see that during the block, and after its success as long
-        as they may read it here.
+        other hosts see that during the block. If it is held or lent at the
+        end of the block, they see it until the site map can name this host.
 
         :raises Cancelled: no client waits for the image any more
         """
@@ -127,7 +127,7 @@ class Arrivals:
             _Patience(throttle, self._clock, self._sleep))
         with contextlib.closing(decision):
             yield self._made(decision)
-            if self._transfers.lends:
+            if self._transfers.lends or decision.key in self._held:
                 decision.leave()
 
     def _made(self, decision: '_Decision') -> routes.Route | None:

@@ -431,9 +431,9 @@ class Filler:
         with self._awaited(key, throttle) as route:
             built = self._builder.build(key, path, throttle,
                                         building.ON_THE_FLY, route)
-        if key.kind == views.PATCHES:
-            self._builder.target_manifest(key.id, path, throttle)
-        self._held.added(key)
+            if key.kind == views.PATCHES:
+                self._builder.target_manifest(key.id, path, throttle)
+            self._held.added(key)
         files.discard_part(path)
         LOG.info('Filled %s in %.1f s: %s', key, built.seconds, built.detail)
         return path, built

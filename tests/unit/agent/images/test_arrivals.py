@@ -181,6 +181,11 @@ class FillsTest(ArrivalsTestCase):
     def test_it_is_announced(self):
         self.assertEqual([(fakes.key_of(TARGET), COMING)], self.fill())
 
+    def test_it_is_announced_until_the_map_shows_it_though_nothing_is_lent(
+            self):
+        self.hosts['h1'].transfers._lend_seconds = 0
+        self.assertEqual(self.fill(), self.announced())
+
     def test_what_is_limited_is_not_announced_and_waits_for_nothing(self):
         other = self.bring(BASE)
         self.assertEqual([other._entry], self.fill(rate=1000))
