@@ -113,6 +113,20 @@ class ScenarioTest(test.BaseTestCase):
             return self._upload_file(which, file.name, self.os_admin,
                                      'public')
 
+    def upload_noise(self, size: int) -> str:
+        """Upload random data, which no base and no peer of the site has.
+
+        A server of it starts, and finds nothing to boot from.
+
+        :param size: in bytes
+        :returns: the image's id
+        """
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(os.urandom(size))
+            file.flush()
+            return self._upload_file('noise', file.name, self.os_admin,
+                                     'public')
+
     # -- agents
 
     def agent(self, host: str) -> local_client.LocalClient:

@@ -22,8 +22,9 @@ from diffcache_openstack.tempest_plugin.scenario import base
 from diffcache_openstack.tempest_plugin.services import diffcache_client
 
 CONF = config.CONF
-# Bytes per second, at which an image takes hours.
+# Bytes per second, at which the image takes hours.
 _RATE = 1000
+_IMAGE_BYTES = 64 << 20
 
 
 class TestHydrations(base.ScenarioTest):
@@ -46,8 +47,12 @@ class TestHydrations(base.ScenarioTest):
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a41')
     def test_paused_resumed_and_whole(self) -> None:
-        """Pause and resume; remove the limit, and wait for the end."""
-        server = self.lazy_server(self.upload_new('base'))
+        """Pause and resume; remove the limit, and wait for the end.
+
+        The image is like no other: where hosts have a base of it, a fill of
+        the plan makes it whole at any time.
+        """
+        server = self.lazy_server(self.upload_noise(_IMAGE_BYTES))
         path = f'hydrations/{server}'
         seen = self.seen(path, state='arriving', rate=_RATE)
         self.assertEqual(self.os_primary.credentials.project_id,
