@@ -46,6 +46,21 @@ class NovaTest(machine.TestCase):
         finally:
             self.finally_do = self.addCleanup
 
+    @contextlib.contextmanager
+    def aggregate(self, hosts, metadata):
+        """Hosts are of an aggregate meanwhile."""
+        made = self.compute.create_aggregate(
+            name=f'trial-{uuid.uuid4().hex[:8]}')
+        self.compute.set_aggregate_metadata(made, metadata)
+        try:
+            for host in hosts:
+                self.compute.add_host_to_aggregate(made, host)
+            yield
+        finally:
+            for host in hosts:
+                self.compute.remove_host_from_aggregate(made, host)
+            self.compute.delete_aggregate(made)
+
     # -- images
 
     def raw(self, guest: str) -> pathlib.Path:

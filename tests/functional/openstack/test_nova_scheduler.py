@@ -11,7 +11,6 @@
 #    under the License.
 """Where Nova's scheduler puts servers, with the weigher beside its own."""
 
-import contextlib
 import uuid
 
 from tests.functional.openstack import nova_hosts
@@ -48,26 +47,10 @@ class TestWeigher(nova_hosts.NovaTest):
         self.addCleanup(self.trial.delete, created['id'])
         return self.trial.wait_active(created['id'])
 
-    @contextlib.contextmanager
-    def raised_multiplier(self):
-        """The saved cost counts more on these hosts meanwhile."""
-        aggregate = self.compute.create_aggregate(
-            name=f'weigh-{uuid.uuid4().hex[:8]}')
-        self.compute.set_aggregate_metadata(
-            aggregate, {'build_cost_weight_multiplier': RAISED})
-        hosts = (self.holder, self.other)
-        try:
-            for host in hosts:
-                self.compute.add_host_to_aggregate(aggregate, host)
-            yield
-        finally:
-            for host in hosts:
-                self.compute.remove_host_from_aggregate(aggregate, host)
-            self.compute.delete_aggregate(aggregate)
-
     def test_the_hint_and_the_multiplier_and_neither(self):
         image = self.held(self.upload(self.new_content('web', 4)))
         self.assertEqual(self.holder, self.where(image, '--prefer-cached'))
-        with self.raised_multiplier():
+        with self.aggregate((self.holder, self.other), {
+                'build_cost_weight_multiplier': RAISED}):
             self.assertEqual(self.holder, self.where(image))
         self.assertEqual(self.other, self.where(image))

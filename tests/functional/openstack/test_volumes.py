@@ -309,6 +309,62 @@ class TestLiveMigration(VolumeTest):
         self.assertEqual(done['left'], self.sum(volume))
 
 
+class TestRoom(VolumeTest):
+    """Servers go where the SSD has room for the blocks that they reuse."""
+
+    def setUp(self):
+        super().setUp()
+        if len(self.trial.hosts) < 3:
+            self.skipTest('needs tools/openstack up --volumes --computes 3')
+
+    def state(self, host):
+        """What the service says of a host's SSD cache."""
+        return {each['Host']: each['State'] for each in self.type(
+            'volume cache host list -f json')}[host]
+
+    def assert_avoids(self, server, avoided):
+        """Migrate a server live: its host is not the one without a cache."""
+        with self.trial.stopped(f'{avoided}-ssd-cache'):
+            self.wait_until(lambda: self.state(avoided) != 'ok',
+                            f'the cache of {avoided} is known to be down')
+            before, now = self.host, self.host
+            self.compute.live_migrate_server(server, host=None,
+                                             block_migration='auto')
+
+            def has_left():
+                nonlocal now
+                now = self.compute.get_server(server).compute_host
+                return now != before
+
+            self.wait_until(has_left, 'it runs on another host', SECONDS)
+            self.wait_for_status(server, 'ACTIVE')
+            self.assertNotEqual(avoided, now)
+        self.wait_until(lambda: self.state(avoided) == 'ok',
+                        f'the cache of {avoided} is known to work')
+        self.host, self.local = now, self.agent(now)
+
+    def test_live_migrations_go_where_the_cache_has_room(self):
+        volume = self.volume(self.volume_type(TYPE))
+        server = self.server(NOT_GROWN)
+        self.attach(server, volume)
+        self.said(server, 'round=10')
+        self.wait_until(
+            lambda: self.type(f'volume cache show {volume} -f json')['blocks'],
+            'the service knows that blocks are cached')
+        with self.aggregate(self.trial.hosts,
+                            {'ssd_room_weight_multiplier': '1000'}):
+            _, second, third = self.trial.hosts
+            self.assert_avoids(server, second)
+            self.assertEqual(third, self.host)
+            self.assertIn(volume, self.cached())
+            self.assert_avoids(server, self.trial.hosts[0])
+            self.assertEqual(second, self.host)
+            self.assert_avoids(server, third)
+        self.storage.extend_volume(volume, 2)
+        self.assertEqual('0', self.said(server, 'done')['wrong'])
+        self.detach(server, volume)
+
+
 class TestWithout(VolumeTest):
     """What happens where the cache cannot be used."""
 
