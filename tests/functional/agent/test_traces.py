@@ -14,7 +14,6 @@
 The spans cross RabbitMQ, from processes of their own.
 """
 
-import queue
 import uuid
 
 import oslo_messaging
@@ -25,13 +24,12 @@ from diffcache_openstack.api import app
 from diffcache_openstack.common import local_client
 from diffcache_openstack.common import tracing
 from diffcache_openstack.sites import view
+from testing import spans as taken
 from testing import tokens
 from tests.functional.agent import test_processes
 
 KEY = 'a-key-of-tests'
 HOST, PEER, REPOSITORY = 'host-2', 'host-1', test_processes.REPOSITORY
-# What osprofiler's driver for messages sends to.
-TOPIC = 'profiler'
 
 
 class TracedSite(test_processes.Site):
@@ -47,55 +45,6 @@ class TracedSite(test_processes.Site):
             'serve_mode': 'on_the_fly'}
 
 
-class Collector:
-    """Takes spans from the broker."""
-
-    def __init__(self, conf):
-        self.spans: dict[str, dict] = {}
-        self._arrived: queue.SimpleQueue = queue.SimpleQueue()
-        self._listener = oslo_messaging.get_notification_listener(
-            oslo_messaging.get_notification_transport(conf),
-            [oslo_messaging.Target(topic=TOPIC)], [self],
-            executor='threading')
-
-    def __enter__(self):
-        self._listener.start()
-        return self
-
-    def __exit__(self, *_error):
-        self._listener.stop()
-        self._listener.wait()
-
-    def info(self, _ctxt, _publisher, _event, payload, _metadata):
-        """Take the start or end of a span."""
-        self._arrived.put(payload)
-
-    def wait_for(self, *wanted):
-        """Wait until spans have ended; returns all that were taken.
-
-        :param wanted: for each, what its start has to say
-        """
-        while not all(any(self._is(span, want) for span in self.ended())
-                      for want in wanted):
-            payload = self._arrived.get(timeout=test_processes.SECONDS)
-            name, _, event = payload['name'].rpartition('-')
-            span = self.spans.setdefault(payload['trace_id'], {
-                'name': name, 'service': payload['service'],
-                'base': payload['base_id'], 'parent': payload['parent_id'],
-                'id': payload['trace_id'], 'host': payload['info']['host']})
-            span[event] = payload['info']['function']
-        return self.ended()
-
-    def ended(self):
-        return [span for span in self.spans.values() if 'stop' in span]
-
-    @staticmethod
-    def _is(span, want):
-        name, host, words = want
-        return (span['name'], span['host']) == (name, host) \
-            and words in span['start']['args'] + span['stop']['result']
-
-
 class TracesTest(test_processes.ProcessesTest):
 
     def setUp(self):
@@ -109,6 +58,11 @@ class TracesTest(test_processes.ProcessesTest):
 
     def new_site(self):
         return TracedSite()
+
+    def collector(self):
+        return taken.Collector(
+            oslo_messaging.get_notification_transport(self.site.conf),
+            test_processes.SECONDS)
 
     def continued(self):
         """Have this thread work for the trace."""
@@ -131,7 +85,7 @@ class TracesTest(test_processes.ProcessesTest):
         patch = view.Key(view.PATCHES, self.patch_to('java'))
         output = self.directory / 'out'
         socket = self.site.directory / HOST / 'agent.sock'
-        with Collector(self.site.conf) as collector:
+        with self.collector() as collector:
             with self.continued():
                 request = local_client.LocalClient(str(socket)).content(
                     'java', str(output), stall_timeout=test_processes.SECONDS)
@@ -139,20 +93,18 @@ class TracesTest(test_processes.ProcessesTest):
             self.assertServed('java', output)
             base = self.template('system')
             spans = collector.wait_for(
-                ('wsgi', HOST, '/v1/images/java/content'),
-                ('serve', PEER, str(base)), ('serve', REPOSITORY, str(patch)))
+                taken.Want('wsgi', HOST, '/v1/images/java/content'),
+                taken.Want('serve', PEER, str(base)),
+                taken.Want('serve', REPOSITORY, str(patch)))
         self.assertEqual({self.base_id}, {span['base'] for span in spans})
-        by_id = {span['id']: span for span in spans}
 
-        def path_to(*want):
+        def path_to(*words):
             """Names of the spans from the root to one."""
-            [span] = [span for span in spans if collector._is(span, want)]
-            names = []
-            while span['parent'] in by_id:
-                names.append(span['name'])
-                span = by_id[span['parent']]
-            self.assertEqual(self.root, span['parent'])
-            return [span['name'], *reversed(names)]
+            [span] = [span for span in spans
+                      if taken.is_of(span, taken.Want(*words))]
+            found = taken.path(spans, span)
+            self.assertEqual(self.root, found[0]['parent'])
+            return [each['name'] for each in found]
 
         for name in ('decision', 'lookup'):
             self.assertEqual(['wsgi', 'delivery', name],
@@ -167,7 +119,7 @@ class TracesTest(test_processes.ProcessesTest):
 
     def test_a_request_to_the_api_goes_to_the_conductor(self):
         self.useFixture(tokens.Tokens())
-        with Collector(self.site.conf) as collector:
+        with self.collector() as collector:
             with self.continued():
                 headers = tracing.headers()
             client = http.Client(app.load(self.site.conf))
@@ -178,8 +130,9 @@ class TracesTest(test_processes.ProcessesTest):
                     headers={'X-Auth-Token': 'admin', **given})
                 self.assertEqual(202, answer.status_code, answer.text)
             host = self.site.conf.agent.host
-            spans = collector.wait_for(('rpc', host, 'propose_plan'),
-                                       ('wsgi', host, '/v1/plans'))
+            spans = collector.wait_for(
+                taken.Want('rpc', host, 'propose_plan'),
+                taken.Want('wsgi', host, '/v1/plans'))
         [rpc] = [span for span in spans if span['name'] == 'rpc']
         [wsgi] = [span for span in spans if span['name'] == 'wsgi']
         self.assertEqual('diffcache-conductor', rpc['service'])

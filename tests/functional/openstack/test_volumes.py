@@ -349,7 +349,7 @@ class TestRoom(VolumeTest):
         self.attach(server, volume)
         self.said(server, 'round=10')
         self.wait_until(
-            lambda: self.type(f'volume cache show {volume} -f json')['blocks'],
+            lambda: self.type(f'volume cache show {volume} -f json')['cached'],
             'the service knows that blocks are cached')
         with self.aggregate(self.trial.hosts,
                             {'ssd_room_weight_multiplier': '1000'}):

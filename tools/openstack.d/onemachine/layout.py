@@ -194,7 +194,7 @@ class Layout:
         path = self.folder('cache') / 'passwords.json'
         known = json.loads(path.read_text()) if path.exists() else {}
         missing = {'admin', 'database', 'broker', 'swift', 'dashboard',
-                   *SERVICE_USERS, VOLUME_USER}.difference(known)
+                   'traces', *SERVICE_USERS, VOLUME_USER}.difference(known)
         if missing:
             known |= {name: secrets.token_hex(12)
                       for name in sorted(missing)}

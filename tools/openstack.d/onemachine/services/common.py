@@ -33,7 +33,7 @@ def logging(where: layout.Layout) -> Groups:
 
 
 def messaging(where: layout.Layout) -> Groups:
-    """The broker, and notifications to it."""
+    """The broker, and notifications and traces to it."""
     return {
         'DEFAULT': {'transport_url': where.transport},
         # The suite has a topic of its own, and takes nobody's messages.
@@ -43,6 +43,11 @@ def messaging(where: layout.Layout) -> Groups:
             'heartbeat_in_pthread': True,
             'rabbit_retry_interval': 1,
             'kombu_reconnect_delay': 0.5,
+        },
+        # Requests without a trace of this key send nothing.
+        'profiler': {
+            'enabled': True, 'hmac_keys': where.password('traces'),
+            'connection_string': 'messaging://',
         },
     }
 
