@@ -198,6 +198,28 @@ function configure_diffcache_lazy {
     iniset -sudo "$dropin" Service KillMode process
 }
 
+# configure_diffcache_ssd_cache: what the agent and the cache share is in the
+# agent's file. The cache opens volumes' block devices; QEMU connects to it as a
+# member of the group.
+function configure_diffcache_ssd_cache {
+    local state=$DIFFCACHE_SSD_CACHE_STATE
+    local dropin=$DIFFCACHE_SSD_CACHE_DROPINS/ssd-cache.conf
+    sudo install -d -o "$STACK_USER" "$state"
+    iniset "$DIFFCACHE_AGENT_CONF" ssd_cache device "$DIFFCACHE_SSD_CACHE_DEVICE"
+    iniset "$DIFFCACHE_AGENT_CONF" ssd_cache capacity \
+        "$DIFFCACHE_SSD_CACHE_CAPACITY"
+    iniset "$DIFFCACHE_AGENT_CONF" ssd_cache socket "$state/nbd.sock"
+    iniset "$DIFFCACHE_AGENT_CONF" ssd_cache control "$state/control.sock"
+    iniset "$DIFFCACHE_AGENT_CONF" ssd_cache state_dir "$state"
+    iniset "$DIFFCACHE_AGENT_CONF" ssd_cache origins \
+        "$DIFFCACHE_SSD_CACHE_ORIGINS"
+    sudo mkdir -p "${dropin%/*}"
+    iniset -sudo "$dropin" Service SupplementaryGroups disk
+    iniset -sudo "$dropin" Service UMask 0007
+    iniset -sudo "$dropin" Service KillMode mixed
+    add_user_to_group "$DIFFCACHE_QEMU_USER" "$DIFFCACHE_GROUP"
+}
+
 function configure_diffcache_host {
     configure_diffcache_agent "$DIFFCACHE_AGENT_CONF" "$LOCAL_HOSTNAME" \
         "$DIFFCACHE_SITE" "$DIFFCACHE_AGENT_STATE" "$DIFFCACHE_AGENT_PORT"
@@ -290,6 +312,7 @@ function configure_diffcache {
     fi
     ! is_service_enabled diffcache-agent || configure_diffcache_host
     ! is_service_enabled diffcache-lazy || configure_diffcache_lazy
+    ! is_service_enabled diffcache-ssdcache || configure_diffcache_ssd_cache
     ! is_service_enabled diffcache-repository || configure_diffcache_repository
     create_diffcache_certificates
     ! is_service_enabled g-api || configure_glance_for_diffcache
@@ -304,6 +327,19 @@ function init_diffcache {
         db sync
 }
 
+# start_diffcache_ssd_cache: empty, as Cinder's database is. Once it serves the
+# new device, its unit is one that starts it with what it has.
+function start_diffcache_ssd_cache {
+    local service=diffcache-ssdcache
+    local command="$DIFFCACHE_BIN_DIR/$service --config-file $DIFFCACHE_AGENT_CONF"
+    run_process $service "$command --format" "$DIFFCACHE_GROUP"
+    test_with_retry "[ -S $DIFFCACHE_SSD_CACHE_STATE/control.sock ]" \
+        "DiffCache: $service did not start; see journalctl -u devstack@$service" 60 1
+    iniset -sudo "$SYSTEMD_DIR/devstack@$service.service" Service ExecStart \
+        "$command"
+    sudo systemctl daemon-reload
+}
+
 # start_diffcache: before nova-compute and Glance, which look for the socket.
 function start_diffcache {
     local service
@@ -315,6 +351,7 @@ function start_diffcache {
         "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_REPOSITORY_CONF"
     ! is_service_enabled diffcache-lazy || run_process diffcache-lazy \
         "$DIFFCACHE_BIN_DIR/diffcache-lazy --config-file $DIFFCACHE_AGENT_CONF"
+    ! is_service_enabled diffcache-ssdcache || start_diffcache_ssd_cache
     run_process diffcache-agent \
         "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_AGENT_CONF"
 }
@@ -324,7 +361,7 @@ function stop_diffcache {
     # The processes of images would outlive it, and their mounts its data.
     ! is_service_enabled diffcache-lazy \
         || sudo systemctl kill devstack@diffcache-lazy.service
-    for service in lazy agent repository api conductor; do
+    for service in lazy agent ssdcache repository api conductor; do
         stop_process "diffcache-$service"
     done
 }
@@ -345,7 +382,10 @@ function configure_tempest_for_diffcache {
 function cleanup_diffcache {
     sudo rm -rf "$DIFFCACHE_CONF_DIR" "$DIFFCACHE_DATA_DIR" \
         "$DIFFCACHE_AGENT_DROPINS" "$DIFFCACHE_LAZY_STATE" \
-        "$DIFFCACHE_LAZY_DROPINS"
+        "$DIFFCACHE_LAZY_DROPINS" "$DIFFCACHE_SSD_CACHE_STATE" \
+        "$DIFFCACHE_SSD_CACHE_DROPINS"
+    [[ ! -f $DIFFCACHE_SSD_CACHE_DEVICE ]] \
+        || sudo rm -f "$DIFFCACHE_SSD_CACHE_DEVICE"
     sudo rm -rf "$DIFFCACHE_DIR"/{build,native/target,*.egg-info} \
         "$DIFFCACHE_DIR"/diffcache_openstack/_native*.so
     [ -z "$DIFFCACHE_HORIZON_PANELS" ] \
