@@ -40,7 +40,7 @@ FUNCTIONS = ('install_package setup_develop create_service_user'
              ' iniset_rpc_backend setup_logging recreate_database'
              ' configure_keystone_authtoken_middleware run_process'
              ' stop_process echo_summary define_plugin sudo'
-             ' add_user_to_group async_wait')
+             ' add_user_to_group async_wait test_with_retry')
 
 ENVIRONMENT = r'''
 set -eu
@@ -77,7 +77,7 @@ NOVA_CONF=nova.conf GLANCE_API_CONF=glance-api.conf GLANCE_CONF_DIR=glance
 GLANCE_CACHE_CONF=glance-cache.conf TEMPEST_CONFIG=tempest.conf
 GLANCE_URL=http://10.0.0.1/image
 DIFFCACHE_CONF_DIR=$1/etc SERVICE_LISTEN_ADDRESS='{listen}'
-DIFFCACHE_LAZY={lazy}
+DIFFCACHE_LAZY={lazy} DIFFCACHE_SSD_CACHE={ssd_cache}
 SYSTEMD_DIR=$1/systemd DISTRO={distro} GROUPS_BEFORE='{groups}'
 ENABLED_SERVICES=$2; shift 2
 . {plugin}/override-defaults
@@ -136,12 +136,13 @@ fi
 
         :param about: the node, if it is another one: distro, groups and
             options that are there before, address to listen on, whether
-            images are served while they arrive
+            images are served while they arrive, whether volumes are cached
         """
         script = ENVIRONMENT.format(
             functions=FUNCTIONS, plugin=PLUGIN, all=EVERYTHING,
             **{'distro': 'bookworm', 'groups': '', 'before': '',
-               'listen': '0.0.0.0', 'after': '', 'lazy': '', **about})
+               'listen': '0.0.0.0', 'after': '', 'lazy': '',
+               'ssd_cache': '', **about})
         (self.directory / 'calls').unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items()
                        if name not in ('CARGO', 'RUSTC')}
@@ -342,6 +343,81 @@ fi
                              self.called(self.run_phase('unstack', lazy=lazy),
                                          'sudo'))
 
+    def test_volumes_are_cached_where_that_is_enabled(self):
+        calls = self.run_phase('stack', 'post-config', ssd_cache='True')
+        started = [words for words in self.called(calls, 'run_process')
+                   if words[0] in ('diffcache-ssdcache', 'diffcache-agent')]
+        # Before the agent, with its options and as its user.
+        self.assertEqual(['diffcache-ssdcache', 'diffcache-agent'],
+                         [words[0] for words in started])
+        cache, agent = (words[1].split() for words in started)
+        self.assertEqual(f'{self.directory}/bin/diffcache-ssdcache', cache[0])
+        self.assertEqual([*agent[1:], '--format'], cache[1:])
+        found = self.options(calls)['agent.conf']
+        state = f'{self.directory}/data/diffcache/ssd-cache'
+        self.assertEqual(
+            (f'{state}/device', '1GiB', f'{state}/nbd.sock',
+             f'{state}/control.sock', state,
+             f'/dev,{self.directory}/data/nova/mnt'),
+            tuple(found['ssd_cache', name]
+                  for name in ('device', 'capacity', 'socket', 'control',
+                               'state_dir', 'origins')))
+
+    def test_a_restart_keeps_what_is_cached(self):
+        calls = self.run_phase('stack', 'post-config', ssd_cache='True')
+        unit = self.options(calls)['devstack@diffcache-ssdcache.service']
+        self.assertTrue(unit['Service', 'ExecStart'].endswith('/agent.conf'))
+        # Once the process has made the empty device.
+        names = [name for name, *_ in calls]
+        waited = names.index('test_with_retry')
+        self.assertIn('control.sock', calls[waited][1])
+        self.assertLess(waited, calls.index([
+            'iniset', '-sudo',
+            f'{self.directory}/systemd/devstack@diffcache-ssdcache.service',
+            'Service', 'ExecStart', unit['Service', 'ExecStart']]))
+        self.assertLess(waited,
+                        calls.index(['sudo', 'systemctl', 'daemon-reload']))
+
+    def test_qemu_may_connect_to_the_cache(self):
+        calls = self.run_phase('stack', 'post-config', ssd_cache='True')
+        group = next(words[2] for words in self.called(calls, 'run_process')
+                     if words[0] == 'diffcache-ssdcache')
+        self.assertIn(['libvirt-qemu', group],
+                      self.called(calls, 'add_user_to_group'))
+        # The same as where the unit of the source tree is installed.
+        unit = configparser.ConfigParser(strict=False, interpolation=None)
+        unit.optionxform = str
+        unit.read(PLUGIN.parent / 'etc/systemd/diffcache-ssdcache.service')
+        for (section, option), value in self.options(calls)[
+                'ssd-cache.conf'].items():
+            self.assertEqual(unit[section][option], value, option)
+
+    def test_the_cache_ends_with_the_services(self):
+        calls = self.run_phase('unstack', ssd_cache='True')
+        stopped = [name for [name] in self.called(calls, 'stop_process')]
+        # The agent would find it gone.
+        self.assertLess(stopped.index('diffcache-agent'),
+                        stopped.index('diffcache-ssdcache'))
+        self.write_file('ssd', b'')
+        self.useFixture(fixtures.EnvironmentVariable(
+            'DIFFCACHE_SSD_CACHE_DEVICE', f'{self.directory}/ssd'))
+        removed = [word for words in self.called(
+            self.run_phase('clean', ssd_cache='True'), 'sudo')
+            for word in words]
+        for path in ('ssd', 'data/diffcache/ssd-cache',
+                     'systemd/devstack@diffcache-ssdcache.service.d'):
+            self.assertIn(f'{self.directory}/{path}', removed)
+
+    def test_volumes_are_not_cached_by_default(self):
+        for ssd_cache in ('', 'False'):
+            calls = self.run_phase('stack', 'post-config',
+                                   ssd_cache=ssd_cache)
+            self.assertNotIn('diffcache-ssdcache', [
+                words[0] for words in self.called(calls, 'run_process')])
+            options = self.options(calls)
+            self.assertNotIn('ssd-cache.conf', options)
+            self.assertNotIn(('ssd_cache', 'control'), options['agent.conf'])
+
     def test_nova_and_glance_may_use_the_socket(self):
         calls = self.run_phase('stack', 'install')
         self.assertIn(['groupadd', 'diffcache'], self.called(calls, 'sudo'))
@@ -500,7 +576,7 @@ fi
 
     def test_all_of_it_is_stopped(self):
         stopped = self.called(self.run_phase('unstack'), 'stop_process')
-        self.assertEqual(5, len(stopped))
+        self.assertEqual(6, len(stopped))
 
     def test_clean_leaves_nothing_but_the_sources(self):
         for name in ('build/lib/x.py', 'native/target/release/x.so',
