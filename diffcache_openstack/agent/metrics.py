@@ -27,6 +27,7 @@ from prometheus_client import registry as registries
 from diffcache_openstack.agent.data_plane import interface as data_plane
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.local import usage as usages
+from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.ssdcache import moves as volume_moves
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
@@ -232,6 +233,29 @@ class MoveCollector(registries.Collector):
         found.counter('ssd_cache_warmed_bytes', 'Bytes of such volumes that'
                       ' were cached before they were requested.',
                       self._moves.warmed * volume_moves.BLOCK)
+        return found
+
+
+class CarryCollector(registries.Collector):
+    """Reads what became of profiles that a repository carries.
+
+    :param parts: of this host
+    """
+
+    def __init__(self, parts: carrying.Carrying) -> None:
+        self._carrying = parts
+
+    def describe(self) -> list[registries.Metric]:
+        """Return nothing: the names are known when values are."""
+        return []
+
+    def collect(self) -> collections.abc.Iterable[registries.Metric]:
+        """Return all values."""
+        found = metrics.Families(PREFIX)
+        for outcome, count in self._carrying.counts().items():
+            found.counter('carried_profiles', 'Profiles of images that were'
+                          ' carried to similar images here.', count,
+                          outcome=outcome)
         return found
 
 

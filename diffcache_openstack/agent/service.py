@@ -70,7 +70,9 @@ from diffcache_openstack.agent.local import server as local_server
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.local import versions as local_versions
 from diffcache_openstack.agent import metrics as agent_metrics
+from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import common_content
 from diffcache_openstack.agent.repository import compressing
 from diffcache_openstack.agent.repository import conductor_catalogue
 from diffcache_openstack.agent.repository import image_limits
@@ -143,6 +145,7 @@ class Agent(service.Service):
         self._closing = threading.Event()
         self.repository: catalogue.Repository | None = None
         self.ingest: ingest.Ingest | None = None
+        self._carrying: carrying.Carrying | None = None
         self._moves: volume_moves.Moves | None = None
 
     # -- life
@@ -196,6 +199,7 @@ class Agent(service.Service):
         self._build_images()
         if self.conf.agent.role == REPOSITORY:
             self.repository = self._open_repository()
+            self._carrying = self._open_carrying(self.repository)
             self.ingest = self._open_ingest(self.repository)
         self._build_reports()
         self.versions = version_service.VersionService(
@@ -349,6 +353,8 @@ class Agent(service.Service):
             self._usage, self._patch_requests.counts))
         if self._moves is not None:
             registry.register(agent_metrics.MoveCollector(self._moves))
+        if self._carrying is not None:
+            registry.register(agent_metrics.CarryCollector(self._carrying))
         self.server.observe(agent_metrics.RequestMetrics(registry).observe)
         return metrics.MetricsServer(self.conf.metrics.listen, registry,
                                      self._problems)
@@ -476,6 +482,15 @@ class Agent(service.Service):
         repository.subscribe(parts.wake)
         return parts
 
+    def _open_carrying(self, repository: catalogue.Repository
+                       ) -> carrying.Carrying:
+        parts = carrying.Carrying(
+            self.name, conductor_lazy_api.LazyAPI(self._bus, self.conf),
+            common_content.CommonContent(self.held, self._tools),
+            self.conf.repository.scan_interval)
+        repository.subscribe(parts.wake)
+        return parts
+
     def _open_ingest(self, into: catalogue.Repository
                      ) -> ingest.Ingest | None:
         """Return what keeps the repository equal to an image service.
@@ -529,6 +544,7 @@ class Agent(service.Service):
                                                     self.repository))
             self._run_until_stopped(self.repository)
             self._run_until_stopped(self._open_compressing(self.repository))
+            self._run_until_stopped(self._carrying)
             if self.ingest is not None:
                 self._run_until_stopped(self.ingest)
         self._run_until_stopped(self._link)

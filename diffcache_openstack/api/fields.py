@@ -116,8 +116,10 @@ VOLUME_CURVE = Resource('volume_curve', _open(
     'seconds', 'references', 'distinct', 'sampled', 'hit_us', 'miss_us',
     'sizes', 'hits'))
 
-_PROFILE = _open('id', 'image_id', 'project_id', 'label', 'generation',
-                 'instances', 'chunks', 'created_at', 'updated_at')
+_PROFILE = {
+    **_open('id', 'image_id', 'project_id', 'label', 'generation',
+            'instances', 'chunks', 'created_at', 'updated_at'),
+    'carried_from': since('1.13')}
 
 PROFILE = Resource('profile', _PROFILE)
 

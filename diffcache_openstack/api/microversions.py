@@ -64,6 +64,8 @@ HISTORY: dict[str, str] = {
     '1.12': 'Volumes in SSD caches have ``admission``, which ``PATCH``'
             ' changes. They follow a type that was changed: ``PUT'
             ' /v1/volume-caches/{volume_id}/specs``.',
+    '1.13': 'Profiles have ``carried_from``: the image whose profile was'
+            ' carried to this one, until enough instances have read it.',
 }
 
 

@@ -17,7 +17,7 @@ file, bit for bit, of its raw content.
 """
 
 import pathlib
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import auto
@@ -51,6 +51,18 @@ def _ends(info: codec_base.PatchInfo, patch: pathlib.Path
         raise exceptions.FormatError(
             f'The patch {patch} does not say which images it is between.')
     return info.base_hash, info.target_hash
+
+
+class CommonBlocks(NamedTuple):
+    """Blocks of 4 KiB, not zero, that two images have in common.
+
+    :ivar sizes: (chunk of the base, its blocks)
+    :ivar found: (chunk of the target, chunk of the base, blocks of the latter
+        that the former has)
+    """
+
+    sizes: list[tuple[int, int]]
+    found: list[tuple[int, int, int]]
 
 
 class _RecipeTarget:
@@ -219,6 +231,18 @@ class ImageTools:
         :raises FormatError: the file is damaged
         """
         return sketches.Sketch.load(str(path))
+
+    def common_blocks(self, base: pathlib.Path, target: pathlib.Path,
+                      chunks: list[int], chunk_bytes: int,
+                      progress: Progress = None) -> CommonBlocks:
+        """Look for blocks of some chunks of a raw image in another one.
+
+        :param chunks: numbers of chunks of ``base``
+        :param chunk_bytes: of a chunk of either image; a multiple of 4096
+        """
+        with native.translated():
+            return CommonBlocks(*_native.common_blocks_find(
+                str(base), str(target), chunks, chunk_bytes, progress))
 
     def estimate(self, base: sketches.Sketch, target: sketches.Sketch
                  ) -> int:

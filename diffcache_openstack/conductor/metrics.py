@@ -42,6 +42,8 @@ _COUNTED: tuple[tuple[str, str, str, collections.abc.Callable], ...] = (
      monitoring_views.pending_image_counts),
     ('precache_jobs', 'state', 'Precache jobs that are kept.',
      monitoring_views.precache_job_counts),
+    ('profiles', 'origin', 'Profiles of images: of what servers read, or'
+     ' carried from similar images.', monitoring_views.profile_counts),
     ('version_tasks', 'state', 'Tasks on versions of servers.',
      monitoring_views.version_task_counts))
 _PLAN = (

@@ -111,6 +111,16 @@ learn more from each other, and cost more calls.
 Who learns from what servers read of public images. Profiles of other images
 are always those of one project. Set the same value for conductors and the API.
 '''),
+    cfg.BoolOpt(
+        'carry_profiles',
+        default=True,
+        help='''
+Whether an image that no server has read yet gets the profile of a similar
+image, such as the build before, at the places where it has the same content.
+Repositories compute it, which reads the image once. Without it, the first
+servers of a new image wait for more of what they read. Conductors read this
+option.
+'''),
     cfg.FloatOpt(
         'worth_seconds',
         default=2.0,

@@ -809,6 +809,10 @@ class Profile(Base):
     ``label`` groups servers that read alike: a flavor's name, or what the user
     chose. An empty ``project_id`` is a profile of all projects. ``rows`` are
     packed by :mod:`diffcache_openstack.prefetch.profiles`.
+
+    ``carried_rows`` are those of another image's profile, at this image's
+    chunks, until enough instances have read this one; ``carried_from`` is that
+    image, ``carried_instances`` the number of instances that it had then.
     """
 
     __tablename__ = 'profiles'
@@ -829,6 +833,11 @@ class Profile(Base):
     rows: orm.Mapped[bytes] = orm.mapped_column(PACKED)
     created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
     updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    carried_from: orm.Mapped[str | None] = orm.mapped_column(TEMPLATE)
+    carried_instances: orm.Mapped[int | None] = orm.mapped_column(
+        sa.BigInteger)
+    carried_chunks: orm.Mapped[int | None]
+    carried_rows: orm.Mapped[bytes | None] = orm.mapped_column(PACKED)
 
 
 class ProfileContribution(Base):

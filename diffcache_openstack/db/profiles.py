@@ -26,9 +26,9 @@ from diffcache_openstack.prefetch import profiles
 # Labels come from users: further ones of an image count for no label.
 MOST_LABELS = 32
 # Of the contribution that a user imported; no host is called that.
-_IMPORTED = ''
+IMPORTED = ''
 # Counted for a label before its profile is used alone.
-_ENOUGH_INSTANCES = 4
+ENOUGH_INSTANCES = 4
 # Of profiles of all projects.
 SHARED = ''
 
@@ -73,7 +73,7 @@ def report(session: orm.Session, subject: Subject, host: str,
     """
     image = _need_image(session, subject.image_id)
     parsed = profiles.parse(rows, image.size)
-    profile = _profile(session, _within_limit(session, subject), when)
+    profile = locked(session, _within_limit(session, subject), when)
     known = session.get(models.ProfileContribution, (profile.id, host))
     before = _contribution(known)
     after = before.report(*numbers, parsed)
@@ -101,14 +101,15 @@ def import_rows(session: orm.Session, profile_id: str, subject: Subject,
         raise exceptions.Conflict(
             f'Image {subject.image_id} has profiles of {MOST_LABELS} labels,'
             f' and no more are possible; delete one of them first.')
-    profile = _profile(session, subject, when, profile_id)
-    known = session.get(models.ProfileContribution, (profile.id, _IMPORTED))
+    profile = locked(session, subject, when, profile_id)
+    known = session.get(models.ProfileContribution, (profile.id, IMPORTED))
     before = _contribution(known)
     after = profiles.Contribution(rows=parsed)
-    _put(session, profile.id, _IMPORTED, after)
+    _put(session, profile.id, IMPORTED, after)
     _set_rows(profile, profiles.replaced(
         profiles.unpacked(profile.rows), before.counted(), after.counted()),
         when)
+    _end_carried(profile)
     return profile
 
 
@@ -141,7 +142,7 @@ def find(session: orm.Session, subject: Subject) -> Advice | None:
         return None
     first = found[0]
     rows, generation = profiles.unpacked(first.rows), first.generation
-    if first.label == subject.label and first.instances < _ENOUGH_INSTANCES:
+    if first.label == subject.label and first.instances < ENOUGH_INSTANCES:
         for other in found[1:]:
             rows = profiles.added(rows, profiles.scaled(
                 profiles.unpacked(other.rows), first.instances))
@@ -164,6 +165,25 @@ def delete(session: orm.Session, profile_id: str) -> None:
     session.delete(profile)
 
 
+def locked(session: orm.Session, subject: Subject, when: datetime.datetime,
+           profile_id: str | None = None) -> models.Profile:
+    """Return the row of a profile, locked; an empty one if there is none.
+
+    :param profile_id: of the row if there is none yet
+    """
+    table = models.Profile
+    found = session.scalar(sa.select(table).where(
+        *(getattr(table, name) == value
+          for name, value in subject._asdict().items())).with_for_update())
+    if found is None:
+        found = table(id=profile_id or str(uuid.uuid4()), generation=0,
+                      instances=0, chunks=0, rows=profiles.packed({}),
+                      created_at=when, updated_at=when, **subject._asdict())
+        session.add(found)
+        session.flush()
+    return found
+
+
 def unknown_profile(profile_id: str) -> exceptions.NotFound:
     """Return the error for a profile that the caller cannot see."""
     return exceptions.NotFound(
@@ -181,30 +201,18 @@ def _need_image(session, image_id):
 
 
 def _within_limit(session, subject):
-    """Return the subject, without its label if the image has too many."""
+    """Return the subject, without its label if the image has too many.
+
+    Labels that nothing was counted for yet take no room.
+    """
     table = models.Profile
     labels = set(session.scalars(
         sa.select(table.label).where(
             table.image_id == subject.image_id,
-            table.project_id == subject.project_id)))
+            table.project_id == subject.project_id, table.chunks > 0)))
     if subject.label in labels or len(labels) < MOST_LABELS:
         return subject
     return subject._replace(label='')
-
-
-def _profile(session, subject, when, profile_id=None):
-    """Return the row of a profile, locked; an empty one if there is none."""
-    table = models.Profile
-    found = session.scalar(sa.select(table).where(
-        *(getattr(table, name) == value
-          for name, value in subject._asdict().items())).with_for_update())
-    if found is None:
-        found = table(id=profile_id or str(uuid.uuid4()), generation=0,
-                      instances=0, chunks=0, rows=profiles.packed({}),
-                      created_at=when, updated_at=when, **subject._asdict())
-        session.add(found)
-        session.flush()
-    return found
 
 
 def _contribution(row):
@@ -228,3 +236,11 @@ def _set_rows(profile, rows, when):
     profile.instances = profiles.instances(rows)
     profile.generation += 1
     profile.updated_at = when
+    if profile.instances >= ENOUGH_INSTANCES:
+        _end_carried(profile)
+
+
+def _end_carried(profile):
+    """Forget what was carried: what was read of the image itself is enough."""
+    profile.carried_from = profile.carried_instances = None
+    profile.carried_chunks = profile.carried_rows = None

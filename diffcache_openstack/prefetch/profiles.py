@@ -125,6 +125,11 @@ def listed(rows: Rows) -> list[list[int]]:
     return [[chunk, *values] for chunk, values in sorted(rows.items())]
 
 
+def of_list(rows: collections.abc.Iterable[tuple[int, int, int]]) -> Rows:
+    """Return the rows of a list that :func:`listed` returned."""
+    return {chunk: (count, total_us) for chunk, count, total_us in rows}
+
+
 def bounded(rows: Rows) -> Rows:
     """Return :data:`MOST_ROWS` rows at most: the most read, then earliest."""
     if len(rows) <= MOST_ROWS:
@@ -184,5 +189,4 @@ def packed(rows: Rows) -> bytes:
 
 def unpacked(data: bytes) -> Rows:
     """Return the rows that were stored."""
-    return {chunk: (count, total_us) for chunk, count, total_us
-            in json.loads(zlib.decompress(data))}
+    return of_list(json.loads(zlib.decompress(data)))

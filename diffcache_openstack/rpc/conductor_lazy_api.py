@@ -11,8 +11,9 @@
 #    under the License.
 """Client side of the conductor RPC API for lazy boots.
 
-Agents exchange with it what instances read and report how far images are; the
-REST API changes profiles and hydrations.
+Agents exchange with it what instances read and report how far images are;
+repositories carry profiles from image to image; the REST API changes profiles
+and hydrations.
 """
 
 import collections.abc
@@ -34,6 +35,7 @@ HISTORY = rpc_history.History({
     '1.0': ('exchange_reads',),
     '1.1': ('import_profile', 'delete_profile'),
     '1.2': ('report_hydrations', 'change_hydration'),
+    '1.3': ('carry_work', 'report_carried'),
 })
 VERSION = HISTORY.latest
 
@@ -67,6 +69,31 @@ class Profile:
     generation: int
     shared: bool
     rows: profiles.Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class CarrySource:
+    """A profile to carry to another image.
+
+    :ivar profile_id: of the image that was read
+    :ivar content_id: of that image
+    """
+
+    profile_id: str
+    content_id: str
+    rows: profiles.Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class CarryWork:
+    """What a repository is to carry to an image that was not read yet.
+
+    :ivar content_id: of the image
+    """
+
+    image_id: str
+    content_id: str
+    sources: list[CarrySource]
 
 
 class LazyAPI:
@@ -103,8 +130,39 @@ class LazyAPI:
             known_generation=known and known.generation)
         return found and Profile(
             found['id'], found['generation'], found['shared'],
-            {chunk: (count, total_us)
-             for chunk, count, total_us in found['rows']})
+            profiles.of_list(found['rows']))
+
+    def carry_work(self, ctxt: contexts.RequestContext, host: str,
+                   after: str | None) -> CarryWork | None:
+        """Return what a repository can carry to the next image.
+
+        :param after: an image; those up to it by ID are passed over
+        :returns: None if there is no further image, or profiles are not
+            carried
+        :raises NotFound: the host is not registered
+        :raises InvalidInput: the conductor is older than this method
+        """
+        found = self._client.call(ctxt, 'carry_work', host=host, after=after)
+        return found and CarryWork(found['image_id'], found['content_id'], [
+            CarrySource(each['profile_id'], each['content_id'],
+                        profiles.of_list(each['rows']))
+            for each in found['sources']])
+
+    def report_carried(self, ctxt: contexts.RequestContext, host: str,
+                       image_id: str, profile_id: str, rows: profiles.Rows
+                       ) -> bool:
+        """Report a profile, carried to another image.
+
+        :param profile_id: that it was carried from
+        :param rows: of the image
+        :returns: False if it is not wanted any more
+        :raises NotFound: the host is not registered
+        :raises InvalidInput: a row cannot be one of the image, or counts more
+            instances than the profile
+        """
+        return self._client.call(
+            ctxt, 'report_carried', host=host, image_id=image_id,
+            profile_id=profile_id, rows=profiles.listed(rows))
 
     def import_profile(self, ctxt: contexts.RequestContext, profile_id: str,
                        image_id: str, project_id: str | None, label: str,

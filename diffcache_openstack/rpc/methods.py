@@ -350,6 +350,13 @@ _LAZY: Table = {
             HOSTS, {'host': HOST, 'hydrations': fields.ListOfObjectsField(
                 'Hydration', MOST_SERVERS)}, speakers=_argument_host),
         'change_hydration': _CHANGE_HYDRATION,
+        'carry_work': Method(
+            REPOSITORY, {'host': HOST,
+                         'after': fields.IdField(nullable=True)},
+            changes=False, speakers=_argument_host),
+        'report_carried': Method(
+            REPOSITORY, {'host': HOST, 'image_id': IMAGE, 'profile_id': UUID,
+                         'rows': _ROWS}, speakers=_argument_host),
     }.items()}
 
 _VERSIONS: Table = {

@@ -457,7 +457,7 @@ class Repository:
         return 0
 
     def subscribe(self, listener: typing.Callable[[], object]) -> None:
-        """Call ``listener`` whenever images may have changed."""
+        """Call ``listener`` whenever images, or similar ones, changed."""
         self._listeners.append(listener)
 
     # -- patches
@@ -479,8 +479,7 @@ class Repository:
 
     def look(self) -> None:
         """Look for what is missing now: patches, and what listeners make."""
-        for listener in self._listeners:
-            listener()
+        self._notify_listeners()
         with self._wake:
             self._look = True
             self._wake.notify_all()
@@ -499,6 +498,8 @@ class Repository:
                     int(self._options.may_run()))
                 self._sketch(work.sketch)
                 self._compare(work.compare)
+                if work.compare:
+                    self._notify_listeners()
                 count += sum(self.create(pair.base, pair.target)
                              for pair in work.create)
                 if not work.pending:
@@ -617,6 +618,10 @@ class Repository:
             return False
 
     # -- inside
+
+    def _notify_listeners(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def _report(self, record: ImageRecord) -> None:
         self._catalogue.register_template(self._with_compressed_size(record))

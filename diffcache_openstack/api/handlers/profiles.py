@@ -71,7 +71,10 @@ def _with_rows(request: requests.Request, profile_id: str
 def list_profiles(request: requests.Request) -> dict[str, typing.Any]:
     """List what servers read of images as they boot lazily.
 
-    A profile without a project is one of all projects.
+    A profile without a project is one of all projects. One with
+    ``carried_from`` is that of another image, at the places where this image
+    has the same content; it is used until enough instances have read this
+    image.
     """
     part = request.look(profile_views.list_profiles, request.viewer,
                         request.filters(), request.page)
@@ -86,7 +89,8 @@ def show_profile(request: requests.Request, profile_id: str
     """Show a profile with its rows.
 
     A row has the number of a chunk, how many instances read it, and the mean
-    of the microseconds from their start to that read.
+    of the microseconds from their start to that read. While no instance has
+    read the image, the rows are those that were carried.
     """
     return _with_rows(request, profile_id)
 
@@ -115,5 +119,5 @@ def import_profile(request: requests.Request) -> dict[str, typing.Any]:
              since=SINCE, shows=fields.PROFILE, finder=_find,
              response=routing.NOTHING, status=204)
 def delete_profile(request: requests.Request, profile_id: str) -> None:
-    """Delete a profile; it is learned anew."""
+    """Delete a profile; it is learned, and maybe carried, anew."""
     request.services.lazy.delete_profile(request.context, profile_id)

@@ -25,8 +25,10 @@ _PROFILE = {
     'id': common.UUID, 'image_id': common.TEMPLATE,
     'project_id': common.TEXT_OR_NULL, 'label': _LABEL,
     'generation': common.COUNT, 'instances': common.COUNT,
-    'chunks': common.COUNT, 'created_at': common.INSTANT,
-    'updated_at': common.INSTANT}
+    'chunks': common.COUNT, 'carried_from': common.TEXT_OR_NULL,
+    'created_at': common.INSTANT, 'updated_at': common.INSTANT}
+# Older versions of the API do not have it.
+_OPTIONAL = ['carried_from']
 
 LIST_QUERY = common.paged_query({
     'image_id': {**common.TEMPLATE, 'description':
@@ -35,9 +37,9 @@ LIST_QUERY = common.paged_query({
                    'description': 'List only profiles of this project.'},
     'label': {**_LABEL, 'description': 'List only profiles with this label,'
               ' such as the name of a flavor.'}})
-LIST = common.listing('profiles', common.closed(_PROFILE))
+LIST = common.listing('profiles', common.closed(_PROFILE, _OPTIONAL))
 SHOW = common.closed({'profile': common.closed({
-    **_PROFILE, 'chunk': common.COUNT, 'rows': _ROWS})})
+    **_PROFILE, 'chunk': common.COUNT, 'rows': _ROWS}, _OPTIONAL)})
 IMPORT = common.closed({'profile': common.closed({
     'image_id': {**common.TEMPLATE, 'description': 'Image that it is of.'},
     'label': {**_LABEL, 'description': 'Label of the servers that it is for;'

@@ -41,7 +41,9 @@ def draw(profile: typing.Any, path: str) -> None:
     """
     figure, axes = pyplot.subplots(figsize=(7, 4), layout='constrained')
     try:
-        most = max(1, profile.instances)
+        # Of what was carried no instance has read this image.
+        most = max((count for _chunk, count, _mean_us in profile.rows),
+                   default=1)
         points = axes.scatter(
             [mean_us / _SECOND_US for _chunk, _count, mean_us
              in profile.rows],

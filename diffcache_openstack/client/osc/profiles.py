@@ -28,6 +28,7 @@ _LISTED: list[formats.Column] = [
     ('ID', 'id', None), ('Image', 'image_id', None),
     ('Label', 'servers_label', None), ('Project', 'project_id', None),
     ('Instances', 'instances', None), ('Chunks', 'chunks', None),
+    ('Carried From', 'carried_from', None),
     ('Updated At', 'updated_at', formats.Time)]
 _SHOWN: list[formats.Column] = [
     *_LISTED, ('Bytes', 'bytes', formats.Size),
@@ -50,10 +51,13 @@ class _ProfileCommand(commands.Command):
 class ListProfiles(commands.Lister):
     """List profiles: what servers read of images as they boot lazily
 
-    A profile without a project is one of all projects.
+    A profile without a project is one of all projects. One that was carried
+    from the profile of a similar image names that image, until enough servers
+    have read this one.
     """
 
-    wide = frozenset({'Project', 'Instances', 'Chunks', 'Updated At'})
+    wide = frozenset({'Project', 'Instances', 'Chunks', 'Carried From',
+                      'Updated At'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""

@@ -35,8 +35,10 @@ class Profile(base.Resource):
     generation = resource.Body('generation', type=int)
     #: That read the most frequent chunk.
     instances = resource.Body('instances', type=int)
-    #: Number of chunks that were read.
+    #: Number of chunks that were read, or carried.
     chunks = resource.Body('chunks', type=int)
+    #: Image whose profile was carried to this one; None if none is used.
+    carried_from = resource.Body('carried_from')
     created_at = resource.Body('created_at')
     updated_at = resource.Body('updated_at')
     #: Bytes of a chunk; None in listings.

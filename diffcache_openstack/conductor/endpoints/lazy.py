@@ -18,6 +18,7 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import hydrations
 from diffcache_openstack.conf import lazy as lazy_options
+from diffcache_openstack.db import carried_profiles
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import profiles as profile_table
 from diffcache_openstack.db import sites
@@ -39,6 +40,7 @@ class LazyManager:
                  hydrations: hydrations.Hydrations) -> None:
         self._hydrations = hydrations
         self._share = conf.lazy.share_profiles == lazy_options.IMAGE
+        self._carry = conf.lazy.carry_profiles
         self._database = database
 
     @messaging.exposed
@@ -58,6 +60,8 @@ class LazyManager:
                 profile_table.report(session, subject, host, (run, number),
                                      rows, base.now())
             found = profile_table.find(session, subject)
+            if self._carry:
+                found = carried_profiles.supplemented(session, subject, found)
             if found is None or (found.id, found.generation) == (
                     known_id, known_generation):
                 return None
@@ -66,6 +70,30 @@ class LazyManager:
                     'rows': profiles.listed(found.rows)}
 
         return self._database.write(write)
+
+    @messaging.exposed
+    def carry_work(self, ctxt: contexts.RequestContext, host: str,
+                   after: str | None) -> dict | None:
+        """Return what a repository can carry to the next image."""
+        if not self._carry:
+            return None
+        found = self._database.read(carried_profiles.work, host, after or '',
+                                    self._share)
+        return found and {
+            'image_id': found.image_id, 'content_id': found.content_id,
+            'sources': [{'profile_id': each.profile_id,
+                         'content_id': each.content_id,
+                         'rows': profiles.listed(each.rows)}
+                        for each in found.sources]}
+
+    @messaging.exposed
+    def report_carried(self, ctxt: contexts.RequestContext, host: str,
+                       image_id: str, profile_id: str, rows: list) -> bool:
+        """Store a profile that was carried to another image."""
+        return self._carry and self._database.write(
+            carried_profiles.store,
+            carried_profiles.Report(host, image_id, profile_id, rows),
+            self._share, base.now())
 
     @messaging.exposed
     def import_profile(self, ctxt: contexts.RequestContext, profile_id: str,

@@ -67,6 +67,14 @@ def version_task_counts(session: listing.Reader) -> dict[str, int]:
     return _counts(session, models.VersionTask.state)
 
 
+def profile_counts(session: listing.Reader) -> dict[str, int]:
+    """Count the profiles of images that were read, or carried."""
+    count = sa.select(sa.func.count()).select_from(models.Profile)
+    return {name: int(session.scalar(count.where(condition)) or 0)
+            for name, condition in (('read', models.Profile.chunks > 0),
+                                    ('carried', models.Profile.chunks == 0))}
+
+
 def _counts(session, column):
     return {value: count for value, count in session.execute(
         sa.select(column, sa.func.count()).group_by(column))}

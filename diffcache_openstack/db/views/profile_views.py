@@ -22,8 +22,8 @@ from diffcache_openstack.db import profiles as table_of_profiles
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.prefetch import profiles
 
-_COLUMNS = ('id', 'image_id', 'label', 'generation', 'instances', 'chunks',
-            'created_at', 'updated_at')
+_COLUMNS = ('id', 'image_id', 'label', 'generation', 'instances',
+            'carried_from', 'created_at', 'updated_at')
 
 
 def list_profiles(session: listing.Reader, viewer: listing.Viewer,
@@ -32,7 +32,8 @@ def list_profiles(session: listing.Reader, viewer: listing.Viewer,
     """List profiles that a viewer may see, by ID.
 
     Those of all projects have no project, and are seen while their image is
-    public.
+    public. Until an instance has read the image, the chunks are those that
+    were carried.
 
     :param filters: image_id, project_id, label
     """
@@ -56,20 +57,29 @@ def get_profile(session: listing.Reader, viewer: listing.Viewer,
 def get_rows(session: listing.Reader, profile_id: str) -> list[list]:
     """Return the [chunk, count, mean_us] rows of a profile, by chunk.
 
+    Until an instance has read the image, those that were carried.
+
     :raises NotFound: there is no such profile
     """
-    found = session.scalar(sa.select(models.Profile.rows).where(
-        models.Profile.id == profile_id))
+    table = models.Profile
+    found = session.execute(
+        sa.select(table.chunks, table.rows, table.carried_rows)
+        .where(table.id == profile_id)).first()
     if found is None:
         raise table_of_profiles.unknown_profile(profile_id)
-    return profiles.with_means(profiles.bounded(profiles.unpacked(found)))
+    packed = found.rows if found.chunks else found.carried_rows or found.rows
+    return profiles.with_means(profiles.bounded(profiles.unpacked(packed)))
 
 
 def _visible(viewer):
     table, image = models.Profile, models.Template
     shared = table_of_profiles.SHARED
-    query = sa.select(*listing.columns(table, _COLUMNS), sa.func.nullif(
-        table.project_id, shared).label('project_id'))
+    query = sa.select(
+        *listing.columns(table, _COLUMNS),
+        sa.func.nullif(table.project_id, shared).label('project_id'),
+        sa.case((table.chunks > 0, table.chunks),
+                else_=sa.func.coalesce(table.carried_chunks, 0))
+        .label('chunks'))
     if viewer.sees_all:
         return query
     public = sa.select(image.id).where(

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use diffcache_core::common_blocks::{self, CommonBlocksError};
 use diffcache_core::manifest::{to_hex, Manifest, ManifestError};
 use diffcache_core::overlap::{self, OverlapError};
 use diffcache_core::patch::format::{Header, STALE_UNKNOWN};
@@ -236,6 +237,38 @@ fn overlap_error(error: OverlapError) -> PyErr {
         OverlapError::Source(error) => source_error(error),
         OverlapError::Cancelled(_) => Cancelled::new_err(message),
         OverlapError::Window => PyValueError::new_err(message),
+    }
+}
+
+/// Chunks of the base with the number of their blocks, and (chunk of the target, chunk of the base, blocks) of those that are in both.
+type CommonRows = (Vec<(u64, u64)>, Vec<(u64, u64, u64)>);
+
+/// Looks for the blocks of some chunks of a file in another file, which is read once.
+#[pyfunction]
+#[pyo3(signature = (base, target, chunks, chunk_bytes, progress=None))]
+fn common_blocks_find(
+    py: Python<'_>,
+    base: PathBuf,
+    target: PathBuf,
+    chunks: Vec<u64>,
+    chunk_bytes: u64,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<CommonRows> {
+    let found = run(py, progress, |task| {
+        let base = FileSource::open(&base).map_err(source_error)?;
+        let target = FileSource::open(&target).map_err(source_error)?;
+        common_blocks::find(&base, &target, &chunks, chunk_bytes, task).map_err(common_error)
+    })?;
+    let row = |each: &common_blocks::Common| (each.target, each.base, each.blocks);
+    Ok((found.base, found.found.iter().map(row).collect()))
+}
+
+fn common_error(error: CommonBlocksError) -> PyErr {
+    let message = error.to_string();
+    match error {
+        CommonBlocksError::Source(error) => source_error(error),
+        CommonBlocksError::Cancelled(_) => Cancelled::new_err(message),
+        CommonBlocksError::Chunk => PyValueError::new_err(message),
     }
 }
 
@@ -476,6 +509,7 @@ impl View {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(hash_file, m)?)?;
     m.add_function(wrap_pyfunction!(overlap_estimate, m)?)?;
+    m.add_function(wrap_pyfunction!(common_blocks_find, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_create, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_info, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_verify, m)?)?;

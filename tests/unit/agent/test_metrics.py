@@ -17,6 +17,7 @@ import uuid
 import prometheus_client
 
 from diffcache_openstack.agent import metrics
+from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.ssdcache import moves
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
@@ -90,3 +91,15 @@ class MoveCollectorTest(base.TestCase):
                 ('moves_total', {'outcome': 'received'}),
                 ('moves_total', {'outcome': 'failed'}),
                 ('warmed_bytes_total', {}))))
+
+
+class CarryCollectorTest(base.TestCase):
+
+    def test_profiles_by_outcome(self):
+        found = mock.create_autospec(carrying.Carrying, instance=True)
+        found.counts.return_value = {'carried': 2, 'failed': 0}
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(metrics.CarryCollector(found))
+        self.assertEqual((2, 0), tuple(registry.get_sample_value(
+            'diffcache_carried_profiles_total', {'outcome': outcome})
+            for outcome in ('carried', 'failed')))

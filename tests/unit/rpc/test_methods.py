@@ -109,7 +109,7 @@ VALUES = {
     'objective': 'wan_bytes',
     'size': 1000,
     'projects': ['p'], 'label': 'm1.small', 'run': 1, 'number': 1,
-    'rows': [[0, 1, 5]], 'known_id': ID, 'known_generation': 1,
+    'after': 't', 'rows': [[0, 1, 5]], 'known_id': ID, 'known_generation': 1,
     'target': HASH, 'bases': ['b' * 64], 'seconds': 60.0, 'mbps': 20.0,
 }
 # No argument is any of these.

@@ -38,6 +38,7 @@ pub use create::{create, create_in, CreateStats};
 pub use error::PatchError;
 pub use format::{info, PatchInfo};
 pub use in_place::apply_in_place;
+pub(crate) use index::block_hash;
 pub use options::CreateOptions;
 pub use verified::VerifiedBase;
 pub use view::PatchView;

@@ -10,6 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import models
+from diffcache_openstack.db import profiles as profile_table
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
@@ -120,6 +122,49 @@ class TestProfiles(ProfilesTest):
         self.refused(403, 'DELETE', path, user='reader')
         self.assertEqual(204, self.call('DELETE', path, user='member')[0])
         self.refused(404, 'DELETE', path, user='member')
+        self.assertEqual([], self.ids())
+
+
+class TestCarried(ProfilesTest):
+    """A profile that was carried to the public image."""
+
+    def setUp(self):
+        super().setUp()
+        self.path = f'{PATH}/{base.unknown_id()}'
+        self.database.write(lambda session: session.add(models.Profile(
+            id=self.path.rpartition('/')[-1], image_id='t6',
+            project_id=profile_table.SHARED, label='m1.small', generation=1,
+            instances=0, chunks=0, rows=profiles.packed({}),
+            created_at=objects_base.now(), updated_at=objects_base.now(),
+            carried_from='t4', carried_instances=4, carried_chunks=2,
+            carried_rows=profiles.packed({0: (4, 400), 9: (2, 501)}))))
+
+    def test_it_names_the_image_that_it_is_from(self):
+        for user in ('admin', 'reader', 'other'):
+            [listed] = self.get(PATH, user=user)['profiles']
+            shown = self.get(self.path, user=user)['profile']
+            self.assertEqual(ROWS, shown['rows'])
+            for found in (listed, shown):
+                self.assertEqual(('t4', 0, 2), (
+                    found['carried_from'], found['instances'],
+                    found['chunks']))
+
+    def test_older_versions_do_not_have_the_field(self):
+        for version in ('1.10', '1.12'):
+            [listed] = self.get(PATH, version=version)['profiles']
+            shown = self.get(self.path, version=version)['profile']
+            self.assertNotIn('carried_from', listed)
+            self.assertNotIn('carried_from', shown)
+
+    def test_others_are_not_carried(self):
+        self.assertIsNone(self.create()['carried_from'])
+
+    def test_rights(self):
+        for method in ('GET', 'DELETE'):
+            self.assertEqual(401, self.call(method, self.path, user=None)[0])
+        for user in ('member', 'other'):
+            self.refused(403, 'DELETE', self.path, user=user)
+        self.assertEqual(204, self.call('DELETE', self.path)[0])
         self.assertEqual([], self.ids())
 
 

@@ -15,9 +15,11 @@ import json
 
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
+import sqlalchemy as sa
 
 from diffcache_openstack.client.osc import profiles as commands
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import models
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.prefetch import profiles
 from tests.unit.client import cloud
@@ -67,8 +69,18 @@ class TestProfiles(cloud.CommandTest):
 
     def test_show(self):
         found = self.shown(commands.ShowProfile, self.create())
-        self.assertEqual((2 * profiles.CHUNK, 2.5, ''), tuple(
-            found[name] for name in ('bytes', 'last_read_s', 'label')))
+        self.assertEqual((2 * profiles.CHUNK, 2.5, '', ''), tuple(
+            found[name] for name in ('bytes', 'last_read_s', 'label',
+                                     'carried_from')))
+
+    def test_carried(self):
+        profile = self.create('--label', 'm1.small')
+        self.database.write(lambda session: session.execute(
+            sa.update(models.Profile).values(carried_from='t1')))
+        found = self.shown(commands.ShowProfile, profile)
+        self.assertEqual('t1', found['carried_from'])
+        [listed] = self.listed(commands.ListProfiles, '--long')
+        self.assertEqual('t1', listed['Carried From'])
 
     def test_graph(self):
         profile, path = self.create(), self.directory / 'profile.png'

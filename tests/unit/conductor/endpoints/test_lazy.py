@@ -12,9 +12,13 @@
 """What agents exchange with a conductor about lazy boots."""
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor.endpoints import lazy
+from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_lazy_api
 from tests.unit.conductor.endpoints import test_agents
 from tests.unit.db import database
+
+PROFILE = '322bde76-949e-4c77-a812-310ab1466fc5'
 
 
 class TestExchange(test_agents.ConductorTest):
@@ -69,6 +73,70 @@ class TestExchange(test_agents.ConductorTest):
         self.assertRaises(exceptions.NotFound, self.exchange, 'h1',
                           {0: (1, 10)}, image='t9')
         self.assertIsNone(self.exchange('h2', {}))
+
+
+class CarryTest(test_agents.ConductorTest):
+    """An image that a server has read, and the next build of it."""
+
+    def setUp(self):
+        super().setUp()
+        self.lazy = conductor_lazy_api.LazyAPI(self.bus, self.conf)
+        self.api.register_host(self.ctxt, database.host(
+            'hub', role=objects.REPOSITORY))
+        for number in (1, 2):
+            self.api.register_template(self.ctxt, database.template(
+                number, size=10 ** 8, data_size=10 ** 8,
+                visibility='public', content_id=database.content(1)))
+        self.api.report_holdings(self.ctxt, 'hub', [database.holding(1)])
+        self.exchange('t1', {0: (1, 10), 7: (1, 20)})
+
+    def exchange(self, image, rows=None):
+        return self.lazy.exchange_reads(
+            self.ctxt, 'hub', conductor_lazy_api.Reads(
+                image, ['p1'], 'small', 1, 1, rows or {}), None)
+
+    def carry(self, rows):
+        work = self.lazy.carry_work(self.ctxt, 'hub', None)
+        [source] = work.sources
+        return self.lazy.report_carried(
+            self.ctxt, 'hub', work.image_id, source.profile_id, rows)
+
+
+class TestCarrying(CarryTest):
+
+    def test_hosts_boot_the_next_build_with_what_was_carried(self):
+        self.assertIsNone(self.exchange('t2'))
+        work = self.lazy.carry_work(self.ctxt, 'hub', None)
+        self.assertEqual(('t2', database.content(1)),
+                         (work.image_id, work.content_id))
+        self.assertEqual({0: (1, 10), 7: (1, 20)}, work.sources[0].rows)
+        self.assertIsNone(self.lazy.carry_work(self.ctxt, 'hub', 't2'))
+        self.assertTrue(self.carry({3: (1, 10)}))
+        found = self.exchange('t2')
+        self.assertEqual(({3: (1, 10)}, True), (found.rows, found.shared))
+        self.assertIsNone(self.lazy.carry_work(self.ctxt, 'hub', None))
+
+    def test_forged_rows_are_refused(self):
+        for rows in ({10 ** 6: (1, 10)}, {0: (2, 10)}):
+            self.assertRaises(exceptions.InvalidInput, self.carry, rows)
+        self.assertIsNone(self.exchange('t2'))
+
+    def test_a_repository_that_is_not_registered(self):
+        self.assertRaises(exceptions.NotFound, self.lazy.carry_work,
+                          self.ctxt, 'h9', None)
+
+
+class TestNotCarrying(CarryTest):
+
+    def test_what_was_carried_is_not_used(self):
+        self.assertTrue(self.carry({3: (1, 10)}))
+        self.conf.set_override('carry_profiles', False, 'lazy')
+        manager = lazy.LazyManager(self.conf, self.database, None)
+        self.assertIsNone(manager.carry_work(self.ctxt, 'hub', None))
+        self.assertFalse(manager.report_carried(
+            self.ctxt, 'hub', 't2', PROFILE, [[0, 1, 1]]))
+        self.assertIsNone(manager.exchange_reads(
+            self.ctxt, 'hub', 't2', ['p1'], 'small', 1, 1, [], None, None))
 
 
 class TestProjects(test_agents.ConductorTest):

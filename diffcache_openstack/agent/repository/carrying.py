@@ -1,0 +1,184 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Carrying profiles to images that no server has read yet.
+
+A repository has both images, the one that was read and the similar one that is
+new, so that nothing crosses the WAN but the rows of the profiles. Where the
+chunks that were read have gone is found by comparing blocks, which reads the
+new image once; the file systems of both say where changed files have gone.
+"""
+
+import collections
+import logging
+import threading
+
+from diffcache_openstack.agent.repository import common_content
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.prefetch import carry
+from diffcache_openstack.prefetch import profiles
+from diffcache_openstack.rpc import conductor_lazy_api
+
+LOG = logging.getLogger(__name__)
+
+# What became of a profile.
+CARRIED = 'carried'
+OUTDATED = 'outdated'
+UNLIKE = 'unlike'
+FAILED = 'failed'
+OUTCOMES = (CARRIED, OUTDATED, UNLIKE, FAILED)
+
+
+class Carrying:
+    """Carries profiles between images of this repository, from a thread.
+
+    :param host: name of this repository
+    :param conductor: RPC client
+    :param content: finds what two images have in common
+    :param interval: seconds between two searches for profiles to carry, and
+        until what failed is tried again
+    """
+
+    def __init__(self, host: str, conductor: conductor_lazy_api.LazyAPI,
+                 content: common_content.CommonContent, interval: float
+                 ) -> None:
+        self._host = host
+        self._conductor = conductor
+        self._content = content
+        self._interval = interval
+        self._context = contexts.RequestContext.for_service('diffcache-agent')
+        self._counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))
+        self._problems: dict[tuple[str, ...], str] = {}
+        self._seen: set[tuple[str, ...]] = set()
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True,
+                                        name='carry-profiles')
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the profile that is being carried."""
+        self._stopped.set()
+        self._wake.set()
+        self._content.stop()
+        self._thread.join()
+
+    def wake(self) -> None:
+        """Look for profiles to carry now."""
+        self._wake.set()
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of profiles by outcome."""
+        return dict(self._counts)
+
+    def carry_missing(self) -> int:
+        """Carry the profiles that the conductor wants; return their number.
+
+        What fails is logged once, and left for the next time.
+
+        :raises RetryableError: the conductor does not answer
+        :raises NotFound: this host is not registered yet
+        :raises InvalidInput: the conductor is older than this agent
+        """
+        before = self._counts[CARRIED]
+        self._seen.clear()
+        after = None
+        while not self._stopped.is_set():
+            work = self._conductor.carry_work(self._context, self._host,
+                                              after)
+            if work is None:
+                break
+            for content_id in dict.fromkeys(
+                    source.content_id for source in work.sources):
+                self._carry_from(content_id, work)
+            after = work.image_id
+        # Of what is not wanted any more nothing is remembered.
+        for key in self._problems.keys() - self._seen:
+            del self._problems[key]
+        return self._counts[CARRIED] - before
+
+    # -- inside
+
+    def _carry_from(self, content_id: str,
+                    work: conductor_lazy_api.CarryWork) -> None:
+        """Carry the profiles of one image, which is compared once."""
+        sources = [source for source in work.sources
+                   if source.content_id == content_id]
+        chunks = sorted({chunk for source in sources for chunk in source.rows})
+        try:
+            sizes, common = self._content.find(content_id, work.content_id,
+                                               chunks)
+        except (exceptions.DiffCacheError, OSError) as error:
+            if not self._stopped.is_set():
+                for source in sources:
+                    self._note(FAILED, work, source, str(error))
+            return
+        for source in sources:
+            self._report(work, source, carry.carry(source.rows, sizes,
+                                                   common))
+
+    def _report(self, work: conductor_lazy_api.CarryWork,
+                source: conductor_lazy_api.CarrySource, rows: profiles.Rows
+                ) -> None:
+        if not rows:
+            self._note(UNLIKE, work, source, 'the images have nothing of its'
+                       ' chunks in common')
+            return
+        try:
+            wanted = self._conductor.report_carried(
+                self._context, self._host, work.image_id, source.profile_id,
+                rows)
+        except exceptions.PermanentError as error:
+            self._note(FAILED, work, source, str(error))
+            return
+        self._counts[CARRIED if wanted else OUTDATED] += 1
+        LOG.info('Carried profile %s to image %s: %d chunks from %d%s',
+                 source.profile_id, work.image_id, len(rows),
+                 len(source.rows), '' if wanted else ', which is not wanted'
+                 ' any more')
+
+    def _note(self, outcome: str, work: conductor_lazy_api.CarryWork,
+              source: conductor_lazy_api.CarrySource, problem: str) -> None:
+        """Count and log, once, why a profile is not carried."""
+        key = (work.image_id, source.profile_id)
+        self._seen.add(key)
+        if self._problems.get(key) != problem:
+            self._counts[outcome] += 1
+            LOG.warning('Could not carry profile %s to image %s, will retry'
+                        ' every %s s: %s', source.profile_id, work.image_id,
+                        self._interval, problem)
+        self._problems[key] = problem
+
+    def _run(self) -> None:
+        older = False
+        while not self._stopped.is_set():
+            self._wake.clear()
+            try:
+                self.carry_missing()
+                older = False
+            except exceptions.InvalidInput as error:
+                if not older:
+                    LOG.info('The conductor is older than this agent, so no'
+                             ' profiles are carried: %s', error)
+                older = True
+            except (exceptions.RetryableError, exceptions.NotFound) as error:
+                # Also when this host was not registered yet.
+                LOG.debug('Will look for profiles to carry in %s s: %s',
+                          self._interval, error)
+            except Exception:
+                # The thread's edge: the next search may succeed.
+                LOG.exception('Could not carry profiles, will retry in %s s',
+                              self._interval)
+            self._wake.wait(self._interval)
