@@ -38,6 +38,10 @@ FAILED = 'failed'
 OUTCOMES = (CARRIED, OUTDATED, UNLIKE, FAILED)
 
 
+# An image, and the profile that is to be carried to it.
+Key = tuple[str, str]
+
+
 class Carrying:
     """Carries profiles between images of this repository, from a thread.
 
@@ -57,8 +61,10 @@ class Carrying:
         self._interval = interval
         self._context = contexts.RequestContext.for_service('diffcache-agent')
         self._counts = collections.Counter(dict.fromkeys(OUTCOMES, 0))
-        self._problems: dict[tuple[str, ...], str] = {}
-        self._seen: set[tuple[str, ...]] = set()
+        self._problems: dict[Key, str] = {}
+        # What another comparison would say the same of.
+        self._settled: dict[Key, profiles.Rows] = {}
+        self._seen: set[Key] = set()
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True,
@@ -86,7 +92,8 @@ class Carrying:
     def carry_missing(self) -> int:
         """Carry the profiles that the conductor wants; return their number.
 
-        What fails is logged once, and left for the next time.
+        What fails is logged once, and left for the next time; images that
+        have nothing in common are compared again when the profile changes.
 
         :raises RetryableError: the conductor does not answer
         :raises NotFound: this host is not registered yet
@@ -104,18 +111,26 @@ class Carrying:
                     source.content_id for source in work.sources):
                 self._carry_from(content_id, work)
             after = work.image_id
-        # Of what is not wanted any more nothing is remembered.
-        for key in self._problems.keys() - self._seen:
-            del self._problems[key]
+        if not self._stopped.is_set():
+            self._forget()
         return self._counts[CARRIED] - before
 
     # -- inside
+
+    def _forget(self) -> None:
+        """Forget problems with what is not wanted any more."""
+        for memory in (self._problems, self._settled):
+            for key in memory.keys() - self._seen:
+                del memory[key]
 
     def _carry_from(self, content_id: str,
                     work: conductor_lazy_api.CarryWork) -> None:
         """Carry the profiles of one image, which is compared once."""
         sources = [source for source in work.sources
-                   if source.content_id == content_id]
+                   if source.content_id == content_id
+                   and not self._is_settled(work, source)]
+        if not sources:
+            return
         chunks = sorted({chunk for source in sources for chunk in source.rows})
         try:
             sizes, common = self._content.find(content_id, work.content_id,
@@ -133,6 +148,7 @@ class Carrying:
                 source: conductor_lazy_api.CarrySource, rows: profiles.Rows
                 ) -> None:
         if not rows:
+            self._settle(work, source)
             self._note(UNLIKE, work, source, 'the images have nothing of its'
                        ' chunks in common')
             return
@@ -141,24 +157,38 @@ class Carrying:
                 self._context, self._host, work.image_id, source.profile_id,
                 rows)
         except exceptions.PermanentError as error:
+            self._settle(work, source)
             self._note(FAILED, work, source, str(error))
             return
+        self._problems.pop((work.image_id, source.profile_id), None)
         self._counts[CARRIED if wanted else OUTDATED] += 1
         LOG.info('Carried profile %s to image %s: %d chunks from %d%s',
                  source.profile_id, work.image_id, len(rows),
                  len(source.rows), '' if wanted else ', which is not wanted'
                  ' any more')
 
+    def _is_settled(self, work: conductor_lazy_api.CarryWork,
+                    source: conductor_lazy_api.CarrySource) -> bool:
+        """Return whether a profile was not carried, and is as it was."""
+        key = (work.image_id, source.profile_id)
+        self._seen.add(key)
+        return self._settled.get(key) == source.rows
+
+    def _settle(self, work: conductor_lazy_api.CarryWork,
+                source: conductor_lazy_api.CarrySource) -> None:
+        """Leave a profile alone until it changes: a comparison takes long."""
+        self._settled[work.image_id, source.profile_id] = source.rows
+
     def _note(self, outcome: str, work: conductor_lazy_api.CarryWork,
               source: conductor_lazy_api.CarrySource, problem: str) -> None:
         """Count and log, once, why a profile is not carried."""
         key = (work.image_id, source.profile_id)
-        self._seen.add(key)
         if self._problems.get(key) != problem:
             self._counts[outcome] += 1
             LOG.warning('Could not carry profile %s to image %s, will retry'
-                        ' every %s s: %s', source.profile_id, work.image_id,
-                        self._interval, problem)
+                        ' %s: %s', source.profile_id, work.image_id,
+                        'when it changes' if key in self._settled
+                        else f'every {self._interval:g} s', problem)
         self._problems[key] = problem
 
     def _run(self) -> None:

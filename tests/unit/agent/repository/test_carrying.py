@@ -92,6 +92,9 @@ class CarryingTest(base.TestCase):
         self.assertEqual({**dict.fromkeys(carrying.OUTCOMES, 0), **expected},
                          self.carrying.counts())
 
+
+class TestCarrying(CarryingTest):
+
     def test_images_are_compared_once_for_all_labels(self):
         self.conductor.images = {'t2': [source(1), source(5)],
                                  't3': [source(1)]}
@@ -138,6 +141,22 @@ class CarryingTest(base.TestCase):
         self.assertEqual(1, len(logs.output))
         self.counts(failed=1)
 
+    def test_unlike_images_are_compared_again_when_the_profile_changes(self):
+        self.conductor.images = {'t2': [source(1, OTHER)]}
+        for _ in range(3):
+            self.carrying.carry_missing()
+        self.assertEqual(1, len(self.content.compared))
+        self.conductor.images = {'t2': [source(1, OTHER, {1: (3, 30)})]}
+        for _ in range(3):
+            self.carrying.carry_missing()
+        self.assertEqual(2, len(self.content.compared))
+        self.counts(unlike=1)
+        # Not wanted for a while.
+        self.conductor.images = {}
+        self.carrying.carry_missing()
+        self.assertEqual(({}, {}), (self.carrying._problems,
+                                    self.carrying._settled))
+
     def test_what_is_not_wanted_any_more(self):
         self.conductor.images = {'t2': [source(1)]}
         self.conductor.late = True
@@ -155,7 +174,7 @@ class CarryingTest(base.TestCase):
         self.assertEqual(1, self.carrying.carry_missing())
 
 
-class ThreadTest(CarryingTest):
+class TestThread(CarryingTest):
 
     def look(self):
         """Have the thread look, and wait until it did."""
