@@ -12,11 +12,13 @@
 """Profiles of images that no server has read yet, carried from similar ones.
 
 A repository asks for work and gets the images that it holds whose profiles it
-can carry: from images that a patch to them is wanted or was created from, and
-from images of the same content. Of several the one that most instances have
-read counts. What it reports is used until enough instances have read the image
-itself. Nothing is remembered of work that was handed out: until it is done, or
-not wanted any more, the next search finds it again.
+can carry: from *near* images, those that a patch to them is wanted or was
+created from, or of the same content, else from those that are alike but too
+different for a patch, such as other images of a distribution. Of several the
+one that most instances have read counts. What it reports is used until enough
+instances have read the image itself. Nothing is remembered of work that was
+handed out: until it is done, or not wanted any more, the next search finds it
+again.
 """
 
 import datetime
@@ -37,6 +39,9 @@ from diffcache_openstack.prefetch import profiles
 _MOST_CARRIED = 64
 # Times as many instances of the source from which it is carried again.
 _NOTABLE = 2
+# Stands for the instances of an image that is not near: any near one that was
+# read replaces what was carried from it.
+_FAR = 0
 
 
 class Source(typing.NamedTuple):
@@ -99,8 +104,7 @@ def work(session: orm.Session, host: str, after: str, share: bool
             wanted.target.content_id, wanted.read.id.label('profile_id'),
             wanted.source.content_id.label('source_id'),
             wanted.read.project_id, wanted.read.label, wanted.read.rows)
-        .where(wanted.target.id == image_id)
-        .order_by(wanted.read.instances.desc(), wanted.read.id)
+        .where(wanted.target.id == image_id).order_by(*wanted.best_first)
         .limit(_MOST_CARRIED)).all()
     best = {}
     for row in rows:
@@ -125,9 +129,11 @@ def store(session: orm.Session, report: Report, share: bool,
     found = session.execute(
         wanted.query(sites.host_id(session, report.host)).with_only_columns(
             wanted.target.size, wanted.source.id.label('source_id'),
-            wanted.read.project_id, wanted.read.label, wanted.read.instances)
+            wanted.read.project_id, wanted.read.label, wanted.read.instances,
+            wanted.near)
         .where(wanted.target.id == report.image_id,
-               wanted.read.id == report.profile_id)).first()
+               wanted.read.id == report.profile_id)
+        .order_by(*wanted.best_first).limit(1)).first()
     if found is None or not report.rows:
         return False
     rows = profiles.parse(report.rows, found.size)
@@ -147,7 +153,7 @@ def store(session: orm.Session, report: Report, share: bool,
 
 def _put(profile, found, rows, when):
     profile.carried_from = found.source_id
-    profile.carried_instances = found.instances
+    profile.carried_instances = found.instances if found.near else _FAR
     profile.carried_chunks = len(rows)
     profile.carried_rows = profiles.packed(rows)
     profile.generation += 1
@@ -200,13 +206,17 @@ def _has_most_labels(session, subject):
 
 
 def _similar():
-    """Return the pairs of similar contents; each is similar to itself."""
+    """Return pairs of similar contents, and whether they are near.
+
+    Each content is near itself.
+    """
     pair, content = models.PatchPair, models.Sketch.content_id
+    near = sa.case((pair.state == pairs.DECLINED, 0), else_=1)
     # Not a condition of a join of images: no index answers "or".
     return sa.union_all(
-        sa.select(pair.base.label('base'), pair.target.label('target')).where(
-            pair.state.in_((pairs.WANTED, pairs.MADE))),
-        sa.select(content, content)).subquery()
+        sa.select(pair.base.label('base'), pair.target.label('target'),
+                  near.label('near')).where(pair.state != pairs.FOUND),
+        sa.select(content, content, sa.literal(1))).subquery()
 
 
 class _Wanted:
@@ -215,6 +225,8 @@ class _Wanted:
     :ivar read: a profile that servers have read
     :ivar source: its image
     :ivar target: an image that no or few servers have read
+    :ivar near: whether both are near
+    :ivar best_first: the order in which profiles of a target are preferred
     """
 
     def __init__(self, share: bool) -> None:
@@ -222,12 +234,16 @@ class _Wanted:
         self.source = orm.aliased(models.Template)
         self.target = orm.aliased(models.Template)
         self._known = orm.aliased(models.Profile)
+        self._similar = _similar()
+        self.near = self._similar.c.near
+        self.best_first = (self.near.desc(), self.read.instances.desc(),
+                           self.read.id)
         self._share = share
 
     def query(self, host_id: int) -> sa.Select:
         """Return the query of all that a host can carry."""
         read, source, target = self.read, self.source, self.target
-        known, similar = self._known, _similar()
+        known, similar = self._known, self._similar
         return (
             sa.select(read)
             .join(source, source.id == read.image_id)
@@ -269,5 +285,7 @@ class _Wanted:
         return sa.or_(
             known.id.is_(None),
             sa.and_(known.instances < table_of_profiles.ENOUGH_INSTANCES,
-                    sa.func.coalesce(known.carried_instances, 0) * _NOTABLE
-                    <= self.read.instances, sa.not_(imported)))
+                    sa.not_(imported), sa.or_(
+                        known.carried_instances.is_(None),
+                        sa.and_(self.near == 1, known.carried_instances
+                                * _NOTABLE <= self.read.instances))))

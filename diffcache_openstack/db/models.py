@@ -812,7 +812,8 @@ class Profile(Base):
 
     ``carried_rows`` are those of another image's profile, at this image's
     chunks, until enough instances have read this one; ``carried_from`` is that
-    image, ``carried_instances`` the number of instances that it had then.
+    image, ``carried_instances`` the number of instances that it had then, 0
+    of an image that is too different for a patch.
     """
 
     __tablename__ = 'profiles'

@@ -196,9 +196,26 @@ class TestCarried(CarriedTest):
         self.report(OLD, ROWS)
         self.add(3)
         self.add(4)
-        self.pair(1, 3, 'declined')
+        # Not estimated yet.
+        self.pair(1, 3, 'found')
         self.pair(4, 1, 'wanted')
         self.assertEqual(['t2'], list(self.wanted()))
+
+    def test_images_that_are_alike_count_until_a_near_one_was_read(self):
+        self.add(3)
+        self.pair(3, 2, 'declined')
+        far = OLD._replace(image_id='t3')
+        self.report(far, [[5, 9, 90]])
+        self.assertEqual([('t3', '', 'm1.small')], self.wanted()['t2'])
+        self.assertTrue(self.store([[6, 9, 90]], far))
+        # Once: it is not carried again from more instances.
+        self.report(far, [[5, 16, 90]], host='h2')
+        self.assertIsNone(self.work())
+        self.report(OLD, [[0, 1, 10]])
+        self.assertEqual([('t1', '', 'm1.small')], self.wanted()['t2'])
+        self.assertTrue(self.store([[1, 1, 10]]))
+        self.assertEqual([[1, 1, 10]], self.rows())
+        self.assertIsNone(self.work())
 
     def test_an_image_of_the_same_content(self):
         self.report(OLD, ROWS)
