@@ -29,6 +29,7 @@ from tests import base
 from tests.unit.db import database
 from tests.unit.db.patches import test_pairs
 from tests.unit.db.patches import test_sketches
+from tests.unit.db import test_carried_profiles
 from tests.unit.db import test_engine
 from tests.unit.db import test_fills
 from tests.unit.db import test_history
@@ -105,6 +106,12 @@ class TestFills(OnMariaDB, test_fills.TestFills):
 
     def prepare(self):
         self.write(sites.put_host, database.host('h1'), database.at(0))
+
+
+class TestCarriedProfiles(OnMariaDB, test_carried_profiles.TestProjects):
+
+    def prepare(self):
+        self.add_images()
 
 
 class TestDemands(OnMariaDB, test_volume_caches.TestDemands):

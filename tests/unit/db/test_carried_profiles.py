@@ -41,6 +41,10 @@ class CarriedTest(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
+        self.add_images()
+
+    def add_images(self):
+        """Register the images, at a repository."""
         self.write(sites.put_host, database.host(
             'hub', role=objects.REPOSITORY), database.at(0))
         self.add(1)
