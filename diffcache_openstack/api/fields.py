@@ -110,7 +110,8 @@ VOLUME_CACHE = Resource('volume_cache', {
             'blocks', 'dirty', 'reads', 'writes', 'hits', 'misses',
             'evictions', 'bypassed', 'min', 'max', 'weight', 'priority',
             'sla', 'generation', 'explain', 'updated_at'),
-    **_closed('host'), 'admission': since('1.12')})
+    **_closed('host'), 'admission': since('1.12'),
+    'guest_page_cache': since('1.14')})
 
 VOLUME_CURVE = Resource('volume_curve', _open(
     'seconds', 'references', 'distinct', 'sampled', 'hit_us', 'miss_us',

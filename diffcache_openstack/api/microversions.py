@@ -66,6 +66,8 @@ HISTORY: dict[str, str] = {
             ' /v1/volume-caches/{volume_id}/specs``.',
     '1.13': 'Profiles have ``carried_from``: the image whose profile was'
             ' carried to this one, until enough instances have read it.',
+    '1.14': 'Volumes in SSD caches have ``guest_page_cache``, the blocks of'
+            ' their server\'s page cache.',
 }
 
 

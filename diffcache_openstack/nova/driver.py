@@ -32,6 +32,7 @@ from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import lazy_guests
 from diffcache_openstack.nova import options
+from diffcache_openstack.nova import page_caches
 from diffcache_openstack.nova import restarts
 from diffcache_openstack.nova import resuming
 from diffcache_openstack.nova import source as sources
@@ -92,6 +93,8 @@ class LibvirtDriver(driver.LibvirtDriver):
                                      CONF.diffcache.unknown_policy)
         volumes.install()
         self._volumes = volumes.VolumeCache(client, tally)
+        self._page_caches = page_caches.PageCacheWatch(self._active_guests,
+                                                       client, tally)
         backends.install(self.image_backend, checks.IMAGES_TYPES,
                          self._fetcher)
 
@@ -101,6 +104,7 @@ class LibvirtDriver(driver.LibvirtDriver):
         lazy.Watch(self._look_after_links).start()
         resuming.Resumer(self._active_guests, (
             volume_waits.VolumeWait(), self._lazy_wait)).start()
+        self._page_caches.start()
 
     def _active_guests(self) -> collections.abc.Iterable[typing.Any]:
         return self._host.list_guests(only_running=True)

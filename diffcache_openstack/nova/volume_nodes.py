@@ -52,6 +52,17 @@ def find(document: str, volume_id: str) -> CachedDisk | None:
     return None
 
 
+def volume_ids(document: str) -> list[str]:
+    """Return the volumes that QEMU reaches through the cache.
+
+    :param document: libvirt's, of a running server
+    """
+    tree = ElementTree.fromstring(document)  # nosec B314
+    return [serial for disk in tree.iterfind("devices/disk[@type='network']")
+            if disk.find("source[@protocol='nbd']/host[@transport='unix']")
+            is not None and (serial := disk.findtext('serial'))]
+
+
 def show_size(monitor: qemu_monitor.Monitor, disk: CachedDisk, size: int
               ) -> None:
     """Have a guest see the size that its volume has in the cache.

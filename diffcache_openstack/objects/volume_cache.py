@@ -116,14 +116,16 @@ class VolumeCache(base.DiffCacheObject):
     Counts are in blocks, since the cache was started; ``limit`` is the size of
     the partition. ``min`` to ``admission`` are what the volume is to have;
     ``explain`` says why it has this size, in sentences with numbers.
+    ``guest_page_cache`` is that of the server, none if it is unknown.
 
     Version history:
 
     * 1.0: first version
     * 1.1: ``admission``
+    * 1.2: ``guest_page_cache``
     """
 
-    VERSION = '1.1'
+    VERSION = '1.2'
 
     fields = {
         'id': fields.IdField(),
@@ -147,6 +149,8 @@ class VolumeCache(base.DiffCacheObject):
         'admission': fields.NonNegativeIntegerField(nullable=True,
                                                     default=None),
         'generation': fields.NonNegativeIntegerField(default=0),
+        'guest_page_cache': fields.NonNegativeIntegerField(
+            nullable=True, default=None),
         'explain': fields.ListOfStringsField(max_items=MOST_LINES,
                                              default=[]),
         'curve': fields.ObjectField('VolumeCurve', nullable=True,

@@ -38,6 +38,7 @@ from diffcache_openstack.agent.local import messages
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.local import versions as local_versions
+from diffcache_openstack.agent.ssdcache import page_caches
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.ssdcache import wanted as wanted_volumes
 from diffcache_openstack.common import exceptions
@@ -113,6 +114,8 @@ _ROUTES = routing.Map([
                  methods=['POST'], endpoint='expect_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/mode', methods=['PUT'],
                  endpoint='set_volume_mode'),
+    routing.Rule('/v1/ssd-cache/guests/<server_id>', methods=['PUT'],
+                 endpoint='note_page_cache'),
     routing.Rule('/v1/fallbacks', methods=['POST'], endpoint='fallback'),
 ])
 
@@ -292,6 +295,11 @@ class LocalApi:
             raise exceptions.InvalidInput(
                 'A volume is expected from a host, which has a name.')
         self._volumes().expect(_volume(volume_id), host)
+        return wrappers.Response(status=204)
+
+    def _note_page_cache(self, request, server_id):
+        self._volumes().note_page_cache(server_id, *page_caches.parse(
+            server_id, messages.read_json(request)))
         return wrappers.Response(status=204)
 
     def _send_file(self, request, image_id):

@@ -37,6 +37,7 @@ _STATIC, _LATENCY, _SLA, _PRIORITY = 'static', 'latency', 'sla', 'priority'
 _Wanted = collections.abc.Mapping[str, wishes.Wanted]
 _Limits = collections.abc.Mapping[str, int]
 _Epochs = collections.abc.Mapping[str, engines.Epoch]
+_Curves = collections.abc.Mapping[str, _native.HitCurve]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Sizes:
             raise exceptions.NoSpace(
                 'The device of the SSD cache failed; replace it, and start'
                 ' the cache with --format.')
-        volumes = [self._volume(name, wanted, None, cache)
+        volumes = [self._volume(name, wanted, _NO_CURVE, cache)
                    for name, wanted in known.items()]
         try:
             sizing.check(volumes, cache)
@@ -108,12 +109,14 @@ class Sizes:
             for volume in volumes], cache).sizes
 
     def decide(self, known: _Wanted, limits: _Limits, found: _Epochs,
-               cache: sizing.Cache) -> dict[str, int]:
+               cache: sizing.Cache, expected: _Curves = {}
+               ) -> dict[str, int]:
         """Return the sizes for the next epoch.
 
         :param limits: sizes in the epoch that ended
         :param found: what was requested in it
         :param cache: what is divided
+        :param expected: curves of the next epoch, where they are another's
         :raises SizingError: no sizes suit the volumes
         """
         self.epochs = found
@@ -124,7 +127,8 @@ class Sizes:
         measured = self._latencies.update(found)
         volumes = []
         for name, wanted in known.items():
-            volume = self._volume(name, wanted, found.get(name), cache)
+            curve = expected.get(name) or self._curve(name)
+            volume = self._volume(name, wanted, curve, cache)
             if name in measured:
                 volume = dataclasses.replace(
                     volume, **measured[name]._asdict())
@@ -149,7 +153,7 @@ class Sizes:
         :raises SizingError: no sizes suit the volumes
         """
         self.epochs = {**self.epochs, name: self._as_long(epoch)}
-        volumes = [self._volume(each, wanted, self.epochs.get(each), cache)
+        volumes = [self._volume(each, wanted, self._curve(each), cache)
                    for each, wanted in known.items()]
         decision = epochs.Sizer(
             self._policy, cache, epochs.Rules(hysteresis=0.0, largest=1.0)
@@ -223,8 +227,12 @@ class Sizes:
             'miss_reads': epoch.miss.count, 'miss_us': epoch.miss.mean_us,
             'hits': [list(step) for step in curve.thinned(STEPS)]}
 
+    def _curve(self, name: str) -> _native.HitCurve:
+        """Return what was requested of a volume in the last epoch."""
+        return self.epochs[name].curve if name in self.epochs else _NO_CURVE
+
     def _volume(self, name: str, wanted: wishes.Wanted,
-                epoch: engines.Epoch | None, cache: sizing.Cache
+                curve: _native.HitCurve, cache: sizing.Cache
                 ) -> sizing.Volume:
         weight = wanted.weight
         if self.rules.policy == _PRIORITY and wanted.priority is not None:
@@ -237,5 +245,4 @@ class Sizes:
             least = max(least, cache.step)
             most = max(most, cache.step)
         return sizing.Volume(
-            name, _NO_CURVE if epoch is None else epoch.curve, weight, least,
-            most, wanted.target)
+            name, curve, weight, least, most, wanted.target)

@@ -42,6 +42,7 @@ _SHOWN: list[formats.Column] = [
     ('Maximum', 'max', formats.Blocks), ('Weight', 'weight', None),
     ('Priority', 'priority', None), ('SLA', 'sla', None),
     ('Admission', 'admission', None),
+    ('Guest Page Cache', 'guest_page_cache', formats.Blocks),
     ('Reasons', 'explain', formats.Lines),
     ('Updated At', 'updated_at', formats.Time)]
 _HOSTS: list[formats.Column] = [
@@ -257,9 +258,11 @@ class Explain(_VolumeCommand, commands.ShowOne):
         volume_id = self.volume_id(parsed_args.volume)
         volume = self.client.get_volume_cache(volume_id)
         found: dict[str, typing.Any] = {
-            'limit': volume.limit, 'explain': volume.explain}
+            'limit': volume.limit, 'explain': volume.explain,
+            'guest_page_cache': volume.guest_page_cache}
         columns: list[formats.Column] = [
             ('Size', 'limit', formats.Blocks),
+            ('Guest Page Cache', 'guest_page_cache', formats.Blocks),
             ('Reasons', 'explain', formats.Lines)]
         if parsed_args.add is not None:
             curve = self.client.volume_curve(volume_id)

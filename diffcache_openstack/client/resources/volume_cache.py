@@ -56,6 +56,8 @@ class VolumeCache(base.Resource):
     sla = resource.Body('sla')
     #: A block is cached at this reference to it; None: as the host has it.
     admission = resource.Body('admission', type=int)
+    #: Blocks of the page cache of its server; None if it is unknown.
+    guest_page_cache = resource.Body('guest_page_cache', type=int)
     generation = resource.Body('generation', type=int)
     #: Why its partition has this size.
     explain = resource.Body('explain', type=list)

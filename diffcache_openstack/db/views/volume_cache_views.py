@@ -107,8 +107,9 @@ def _visible(viewer):
 
 def _entry(row):
     entry = listing.plain(row)
-    # Reports of earlier releases have no admission.
-    return {'admission': None, **json.loads(entry.pop('document')), **entry}
+    # Reports of earlier releases lack these.
+    return {'admission': None, 'guest_page_cache': None,
+            **json.loads(entry.pop('document')), **entry}
 
 
 def _caches():

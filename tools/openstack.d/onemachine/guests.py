@@ -43,7 +43,8 @@ _COUNT_SECTOR = 65
 # In the order in which they need each other.
 _MODULES = ('virtio/virtio_ring', 'virtio/virtio',
             'virtio/virtio_pci_legacy_dev', 'virtio/virtio_pci_modern_dev',
-            'virtio/virtio_pci', 'block/virtio_blk')
+            'virtio/virtio_pci', 'block/virtio_blk',
+            'virtio/virtio_balloon')
 
 _INIT = f'''#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev

@@ -22,6 +22,7 @@ from diffcache_openstack.ssdcache.engines import base as engines
 from tests import base
 
 PATH = '/v1/ssd-cache/volumes/7a1dbe2a'
+GUEST = '/v1/ssd-cache/guests/a-server'
 
 
 class ApiTest(base.TestCase):
@@ -96,12 +97,19 @@ class TestVolumes(ApiTest):
                                        {'host': 'h1.example'})[0])
         self.volumes.expect.assert_called_once_with('7a1dbe2a', 'h1.example')
 
+    def test_the_page_cache_of_a_server(self):
+        self.assertEqual(204, self.ask('PUT', GUEST, {
+            'page_cache': 3 * 4096 + 1, 'volumes': ['7a1dbe2a']})[0])
+        self.volumes.note_page_cache.assert_called_once_with(
+            'a-server', 3, ('7a1dbe2a',))
+
     def test_hosts_without_a_cache(self):
         app = self.new(None)
         for method, path, body in (
                 ('GET', '/v1/ssd-cache', None), ('DELETE', PATH, None),
                 ('PUT', PATH, {'origin': '/dev/a', 'mode': 'write-through'}),
-                ('POST', f'{PATH}/resize', None)):
+                ('POST', f'{PATH}/resize', None),
+                ('PUT', GUEST, {'page_cache': 1, 'volumes': []})):
             status, document = self.ask(method, path, body, app)
             self.assertEqual(404, status, (method, path))
             self.assertIn('[ssd_cache] control', str(document))
@@ -118,6 +126,14 @@ class TestVolumes(ApiTest):
                 ('POST', f'{PATH}/expected', {}),
                 ('POST', f'{PATH}/expected', {'host': 'h1/..'}),
                 ('POST', f'{PATH}/expected', {'host': 7}),
+                ('PUT', GUEST, {}), ('PUT', GUEST, {'page_cache': 1}),
+                *(('PUT', GUEST, {'page_cache': size, 'volumes': ['a']})
+                  for size in (-1, True, '1', 1.5, None, 1 << 51)),
+                *(('PUT', GUEST, {'page_cache': 1, 'volumes': names})
+                  for names in ('a', [1], ['a/b'], [''], ['x' * 129],
+                                ['a'] * 257)),
+                ('PUT', '/v1/ssd-cache/guests/a%0Ab',
+                 {'page_cache': 1, 'volumes': ['a']}),
                 ('DELETE', '/v1/ssd-cache/volumes/' + 'x' * 101, None),
                 ('DELETE', '/v1/ssd-cache/volumes/a%0Ab', None)):
             self.assertEqual(400, self.ask(method, path, body)[0], body)

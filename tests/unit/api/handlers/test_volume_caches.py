@@ -49,6 +49,22 @@ class TestVolumes(VolumesTest):
                  'misses', 'sla', 'generation')))
         self.assertIn('75.0% hits', found['explain'][1])
         self.assertNotIn('curve', found)
+        self.assertEqual(30720, found['guest_page_cache'])
+
+    def test_fields_of_later_versions(self):
+        later = {'1.9': {'admission', 'guest_page_cache'},
+                 '1.13': {'guest_page_cache'}, '1.14': set()}
+        every = set(self.get(PATH)['volume_cache'])
+        for version, missing in later.items():
+            found = self.get(PATH, version=version)['volume_cache']
+            self.assertEqual(missing, every - set(found), version)
+            [listed] = self.get('/v1/volume-caches?limit=1',
+                                version=version)['volume_caches']
+            self.assertEqual(set(found), set(listed))
+
+    def test_a_host_of_an_earlier_release_reports_no_page_cache(self):
+        self.report('h1', reports.volume(guest_page_cache=None))
+        self.assertIsNone(self.get(PATH)['volume_cache']['guest_page_cache'])
 
     def test_owners_see_theirs_and_no_hosts(self):
         self.assertEqual([reports.VOLUME], self.ids(user='member'))

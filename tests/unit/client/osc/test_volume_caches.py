@@ -125,7 +125,11 @@ class TestVolumeCaches(cloud.CommandTest):
 
     def test_explain(self):
         found = self.shown(volume_caches.Explain, 'db')
-        self.assertEqual({'size', 'reasons'}, set(found))
+        self.assertEqual({'size', 'reasons', 'guest_page_cache'}, set(found))
+        self.assertEqual(30720, found['guest_page_cache'])
+        names, values = self.take(volume_caches.ShowVolume, 'db')
+        self.assertEqual('126 MB', dict(zip(names, values))[
+            'guest_page_cache'].human_readable())
         self.assertIn('75.0% hits', found['reasons'][1])
 
     def test_set_unset_and_flush(self):
