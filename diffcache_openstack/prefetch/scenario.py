@@ -23,6 +23,7 @@ import reprlib
 import typing
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.prefetch import profiles
 
 # A replay needs some hundred bytes for each of these, so that the largest
 # takes about 2 GB.
@@ -112,6 +113,33 @@ def load(path: str) -> Scenario:
     :raises ScenarioError: the file cannot be read, is no JSON, or a field
         cannot be used
     """
+    return from_dict(read_json(path))
+
+
+def profile_of(data: typing.Any) -> tuple[list[ProfileRow], int]:
+    """Return a profile and the bytes of its chunks.
+
+    :param data: a parsed JSON document: rows, or an object with rows as
+        "profile" and possibly the bytes as "chunk"
+    :raises ScenarioError: there are no rows, or one cannot be used
+    """
+    chunk = profiles.CHUNK
+    if isinstance(data, dict):
+        chunk = _whole('chunk', data.get('chunk', chunk), 1,
+                       _MAX_IMAGE_BYTES)
+        data = data.get('profile')
+    rows = _profile(data, MAX_CHUNKS)
+    if rows is None:
+        raise ScenarioError('profile: missing; name the output of diffcache'
+                            ' lazy replay or openstack image profile export')
+    return rows, chunk
+
+
+def read_json(path: str) -> typing.Any:
+    """Return the document of a JSON file of limited size.
+
+    :raises ScenarioError: the file cannot be read, or is no JSON
+    """
     try:
         with open(path, encoding='utf-8') as source:
             if os.fstat(source.fileno()).st_size > MAX_FILE_BYTES:
@@ -129,10 +157,9 @@ def load(path: str) -> Scenario:
             f'{path}: longer than {MAX_FILE_BYTES} characters; replay fewer'
             ' instances')
     try:
-        data = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ScenarioError(f'{path}: not a JSON file: {error}')
-    return from_dict(data)
 
 
 def from_dict(data: typing.Any) -> Scenario:

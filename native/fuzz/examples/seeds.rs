@@ -47,6 +47,13 @@ fn main() -> Outcome<()> {
         write("qcow2", name, &qcow2(bits))?;
         write("recipe", name, &recipe(&qcow2(bits))?)?;
     }
+    for name in ["ext2-files", "ext4-files", "xfs"] {
+        let packed = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../core/tests/data")
+            .join(format!("{name}.raw.zst"));
+        let image = zstd::decode_all(&*fs::read(packed)?)?;
+        write("filesystem", name, &image)?;
+    }
     for (name, body) in [(0, index()), (1, base_index()?), (2, map())] {
         write("store", &name.to_string(), &[&[name], &body[..]].concat())?;
     }

@@ -1,4 +1,4 @@
-//! Python bindings of `diffcache_core::fs`: what guests' filesystems mark free.
+//! Python bindings of `diffcache_core::fs`: what guests' filesystems mark free, and where they store their files.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,28 @@ fn image_trim(
     Ok(dict)
 }
 
+/// (kind, where its partition starts, path, size, reason).
+type EntryRow = (&'static str, u64, String, u64, String);
+/// (start, end, entry, position in its content).
+type ExtentRow = (u64, u64, u32, u64);
+
+/// Returns which file each byte of what a guest reads from an image, raw or qcow2, belongs to: entries, and extents in order.
+#[pyfunction]
+fn image_files(py: Python<'_>, image: PathBuf) -> PyResult<(Vec<EntryRow>, Vec<ExtentRow>)> {
+    let map = py.detach(|| {
+        let image = Image::open(&image).map_err(qcow2_error)?;
+        fs::map_files(image.content()).map_err(source_error)
+    })?;
+    let entry = |e: fs::Entry| (e.kind.name(), e.partition, e.path, e.size, e.reason);
+    let extent = |e: fs::Extent| (e.start, e.end, e.entry, e.position);
+    Ok((
+        map.entries.into_iter().map(entry).collect(),
+        map.extents.into_iter().map(extent).collect(),
+    ))
+}
+
 /// Adds this module's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_function(wrap_pyfunction!(image_trim, m)?)
+    m.add_function(wrap_pyfunction!(image_trim, m)?)?;
+    m.add_function(wrap_pyfunction!(image_files, m)?)
 }

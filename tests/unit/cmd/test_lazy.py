@@ -34,14 +34,16 @@ FIGURE_3 = {
 
 class LazyTestCase(base.TestCase):
 
+    GROUP = 'lazy'
+
     def run_command(self, *words):
-        """(exit code, stdout, stderr) of ``diffcache lazy ...``."""
+        """(exit code, stdout, stderr) of a command of the group."""
         out, err = io.StringIO(), io.StringIO()
         with mock.patch('sys.stdout', out), mock.patch('sys.stderr', err):
             app = toolbox.Toolbox()
             app.stdout, app.stderr = out, err
             try:
-                code = app.run(['lazy', *map(str, words)])
+                code = app.run([self.GROUP, *map(str, words)])
             except SystemExit as ended:
                 code = ended.code
         return code, out.getvalue(), err.getvalue()

@@ -1,7 +1,13 @@
-//! Free space of ext2, ext3 and ext4, from the block bitmaps (kernel documentation, filesystems/ext4: "Super Block", "Block Group Descriptors").
+//! ext2, ext3 and ext4: free space, from the block bitmaps (kernel documentation, filesystems/ext4: "Super Block", "Block Group Descriptors"), and
+//! [`files`].
+
+mod files;
+mod inodes;
 
 use super::{crc32c, refuse, Collector, Range, Refusal, Volume, Words};
 use crate::source::SourceError;
+
+pub use files::files;
 
 const MAGIC: u16 = 0xef53;
 /// Features that do not change what the bitmaps mean: file types, extents, 64 bits, multiple mount protection, flexible groups, large attributes,
@@ -91,6 +97,9 @@ struct Layout {
     /// The first block of the first group.
     first_block: u64,
     per_group: u64,
+    inodes_per_group: u32,
+    /// Bytes of an inode.
+    inode_len: u64,
     /// Blocks of a group's table of inodes.
     table_blocks: u64,
     descriptor_len: u64,
@@ -149,6 +158,8 @@ impl Layout {
             blocks: u64::from(words.le32(0x4)) | u64::from(high) << 32,
             first_block: words.le32(0x14).into(),
             per_group: words.le32(0x20).into(),
+            inodes_per_group: words.le32(0x28),
+            inode_len,
             table_blocks: (u64::from(words.le32(0x28)) * inode_len).div_ceil(block),
             descriptor_len: if is_64bit {
                 words.le16(0xfe).into()

@@ -1,19 +1,21 @@
-//! What the guest's filesystems mark free.
+//! What the guest's filesystems mark free, and where they store their files.
 //!
 //! A guest that deletes a file leaves its blocks behind. They are *stale*: never read, and yet a patch that re-creates the image byte for byte has
 //! to carry them. [`survey`] finds the filesystems of an image, through its partition table, and reads from each which of its blocks are free; [`trim`] makes
-//! an image of the same guest in which they are zero.
+//! an image of the same guest in which they are zero. [`map_files`] tells which file each byte belongs to.
 //!
 //! The image is its author's input. Everything is checked before it is used: what contradicts itself, is not clean, or has a feature that is not known here
 //! counts as used wholly. Reading never leaves the image, takes memory by the limits below, and ends.
 
 mod ext4;
+mod files;
 mod partitions;
 mod trim;
 mod xfs;
 
 use crate::source::{ReadAt, SourceError};
 
+pub use files::{map_files, Entry, Extent, FileMap, Kind};
 pub use trim::{trim, TrimError, TrimStats};
 
 /// Most ranges of free space of an image: 64 MiB. A filesystem that has more counts as used.

@@ -1,0 +1,283 @@
+//! Which file each byte of an image belongs to.
+
+use super::{ext4, free_space, partitions, refuse, Range, Refusal, Volume};
+use crate::source::{ReadAt, SourceError};
+
+/// What bytes of an image are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The content of a regular file.
+    File,
+    /// The entries of a directory.
+    Directory,
+    /// A filesystem's tables of inodes.
+    Inodes,
+    /// A filesystem's journal.
+    Journal,
+    /// What else a filesystem stores: superblocks, descriptors, bitmaps, maps of blocks, attributes.
+    Metadata,
+    /// What a filesystem marks free.
+    Free,
+    /// What is in no partition: boot loader, tables of partitions, gaps.
+    Unpartitioned,
+    /// A partition, or the part of it, whose files cannot be read.
+    Unknown,
+}
+
+impl Kind {
+    /// Returns the kind's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::File => "file",
+            Kind::Directory => "directory",
+            Kind::Inodes => "inodes",
+            Kind::Journal => "journal",
+            Kind::Metadata => "metadata",
+            Kind::Free => "free",
+            Kind::Unpartitioned => "unpartitioned",
+            Kind::Unknown => "unknown",
+        }
+    }
+}
+
+/// A file, or another use of bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is.
+    pub kind: Kind,
+    /// Where the partition starts, in bytes; 0 for what is in none.
+    pub partition: u64,
+    /// A file's path in its filesystem, of several the first in the order of their bytes; control characters are escaped. Else empty.
+    pub path: String,
+    /// Bytes of a file's content; of a sparse one more than is stored. Else 0.
+    pub size: u64,
+    /// Why the use of bytes is unknown. Else empty.
+    pub reason: String,
+}
+
+/// Bytes of an image that belong to one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// The first byte in the image.
+    pub start: u64,
+    /// The byte behind the last one; a file's last block counts wholly.
+    pub end: u64,
+    /// Which entry.
+    pub entry: u32,
+    /// Where in the entry's content the first byte is; of what has no content, where in the partition, or in the image if it is in none.
+    pub position: u64,
+}
+
+/// The files of an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FileMap {
+    /// Files and other uses.
+    pub entries: Vec<Entry>,
+    /// All bytes of the image in order, each in one extent.
+    pub extents: Vec<Extent>,
+}
+
+/// Bytes of a volume that hold a content from a position on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Piece {
+    pub start: u64,
+    pub end: u64,
+    pub position: u64,
+}
+
+/// What a filesystem has.
+pub(super) struct Found {
+    pub kind: Kind,
+    pub path: String,
+    pub size: u64,
+    pub pieces: Vec<Piece>,
+}
+
+/// What a filesystem has, and where in its volume it ends.
+pub(super) struct Contents {
+    pub found: Vec<Found>,
+    pub end: u64,
+}
+
+/// Returns which file each byte of an image belongs to. The contents of files are not read.
+///
+/// Files of ext2, ext3 and ext4 are found. What cannot be understood is `Unknown`, for a filesystem as a whole.
+///
+/// # Errors
+/// Only those of reading the image.
+pub fn map_files(image: &dyn ReadAt) -> Result<FileMap, SourceError> {
+    let mut map = FileMap::default();
+    let mut at = 0;
+    for (start, end) in partitions::find(image)? {
+        map.fill(at, start, nameless(Kind::Unpartitioned, 0));
+        let volume = Volume {
+            image,
+            start,
+            size: end - start,
+        };
+        match read_volume(&volume) {
+            Ok(laid) => map.add(laid),
+            Err(Refusal::Reason(reason)) => map.fill(start, end, unknown(start, reason)),
+            Err(Refusal::Source(error)) => return Err(error),
+        }
+        at = end;
+    }
+    map.fill(at, image.len(), nameless(Kind::Unpartitioned, 0));
+    Ok(map)
+}
+
+/// What has neither path nor size.
+fn nameless(kind: Kind, partition: u64) -> Entry {
+    Entry {
+        kind,
+        partition,
+        path: String::new(),
+        size: 0,
+        reason: String::new(),
+    }
+}
+
+fn unknown(partition: u64, reason: String) -> Entry {
+    Entry {
+        reason,
+        ..nameless(Kind::Unknown, partition)
+    }
+}
+
+/// The extents of a volume, all of its bytes in order.
+struct Laid {
+    entries: Vec<Entry>,
+    extents: Vec<Extent>,
+}
+
+fn read_volume(volume: &Volume<'_>) -> Result<Laid, Refusal> {
+    let Some((kind, free)) = free_space(volume)? else {
+        return refuse("it has no filesystem of a known kind");
+    };
+    let free = free.map_err(Refusal::Reason)?;
+    if kind != "ext4" {
+        return lay(
+            volume,
+            Contents {
+                found: Vec::new(),
+                end: 0,
+            },
+            &free,
+            kind,
+        );
+    }
+    lay(volume, ext4::files(volume)?, &free, kind)
+}
+
+/// Puts everything in the order of its bytes; refuses what overlaps.
+fn lay(
+    volume: &Volume<'_>,
+    contents: Contents,
+    free: &[Range],
+    kind: &str,
+) -> Result<Laid, Refusal> {
+    let mut entries = Vec::with_capacity(contents.found.len() + 3);
+    let mut extents = Vec::new();
+    for found in contents.found {
+        let entry = entries.len() as u32;
+        extents.extend(found.pieces.iter().map(|piece| Extent {
+            start: volume.start + piece.start,
+            end: volume.start + piece.end,
+            entry,
+            position: piece.position,
+        }));
+        entries.push(Entry {
+            path: found.path,
+            size: found.size,
+            ..nameless(found.kind, volume.start)
+        });
+    }
+    let spare = entries.len() as u32;
+    let rest = spare + 1;
+    entries.push(nameless(Kind::Free, volume.start));
+    entries.push(nameless(Kind::Metadata, volume.start));
+    entries.push(unknown(
+        volume.start,
+        match kind {
+            "ext4" => "it is behind the end of the filesystem".to_owned(),
+            _ => format!("files of {kind} are not read"),
+        },
+    ));
+    extents.extend(free.iter().map(|&(start, end)| Extent {
+        start,
+        end,
+        entry: spare,
+        position: start - volume.start,
+    }));
+    extents.sort_unstable_by_key(|extent| extent.start);
+    let mut laid = Laid {
+        extents: Vec::with_capacity(2 * extents.len() + 2),
+        entries,
+    };
+    let end = volume.start + contents.end;
+    let mut at = volume.start;
+    for extent in extents {
+        if extent.start < at {
+            return refuse("two files are stored in the same place, or one in free space");
+        }
+        if extent.end > volume.start + volume.size {
+            return refuse("a table of inodes is outside of the partition");
+        }
+        laid.gap(at..extent.start, end, volume.start, rest);
+        at = extent.end;
+        laid.extents.push(extent);
+    }
+    laid.gap(at..volume.start + volume.size, end, volume.start, rest);
+    Ok(laid)
+}
+
+impl Laid {
+    /// Adds what nothing was found for: metadata, the entry `rest`, up to the end of the filesystem, and behind it the next entry.
+    fn gap(&mut self, range: std::ops::Range<u64>, end: u64, volume_start: u64, rest: u32) {
+        let parts = [
+            (range.start, range.end.min(end), rest),
+            (range.start.max(end), range.end, rest + 1),
+        ];
+        for (start, end, entry) in parts.into_iter().filter(|(start, end, _)| start < end) {
+            self.extents.push(Extent {
+                start,
+                end,
+                entry,
+                position: start - volume_start,
+            });
+        }
+    }
+}
+
+impl FileMap {
+    /// Returns the extents that have bytes in `start..end`, in order.
+    pub fn within(&self, start: u64, end: u64) -> impl Iterator<Item = &Extent> + '_ {
+        let first = self.extents.partition_point(|extent| extent.end <= start);
+        self.extents[first..]
+            .iter()
+            .take_while(move |extent| extent.start < end)
+    }
+
+    fn fill(&mut self, start: u64, end: u64, entry: Entry) {
+        if start < end {
+            self.extents.push(Extent {
+                start,
+                end,
+                entry: self.entries.len() as u32,
+                position: start - entry.partition,
+            });
+            self.entries.push(entry);
+        }
+    }
+
+    fn add(&mut self, laid: Laid) {
+        let before = self.entries.len() as u32;
+        self.entries.extend(laid.entries);
+        self.extents
+            .extend(laid.extents.into_iter().map(|extent| Extent {
+                entry: extent.entry + before,
+                ..extent
+            }));
+    }
+}
