@@ -16,14 +16,19 @@ unrelated image of the same distribution has files of the same paths. Where
 the content of a chunk is in the other image, a profile's row goes there.
 """
 
+import bisect
 import collections.abc
 import typing
 
+from diffcache_openstack.prefetch import by_file
 from diffcache_openstack.prefetch import profiles
 
 # A chunk of the target gets the row of a source chunk that has at least this
 # share of its content there.
 LEAST_SHARE = 0.25
+# A way of finding content is the last one for a chunk of which it finds this
+# share.
+ENOUGH = 0.5
 # Targets that get the row of one source chunk. With the least share more than
 # four have it only where content is repeated.
 MOST_TARGETS = 4
@@ -40,6 +45,10 @@ class Common(typing.NamedTuple):
     target: int
     source: int
     amount: int
+
+
+# Sizes and what is in common, of one way to find content.
+Way = tuple[dict[int, int], list[Common]]
 
 
 def carry(rows: profiles.Rows, sizes: collections.abc.Mapping[int, int],
@@ -74,6 +83,117 @@ def carry(rows: profiles.Rows, sizes: collections.abc.Mapping[int, int],
             if known is None or _urgency(rows[source]) < _urgency(known):
                 carried[place.target] = rows[source]
     return profiles.bounded(carried)
+
+
+def common_files(source: by_file.Files, target: by_file.Files,
+                 chunks: collections.abc.Iterable[int], chunk_bytes: int
+                 ) -> Way:
+    """Find the files of some chunks in another image, by their names.
+
+    A byte of a file corresponds to the byte of the other image's file of that
+    name that is at the same relative position. What is named otherwise than
+    by a path, such as metadata, corresponds by position; what has an empty
+    name does not.
+
+    :returns: for each source chunk its bytes that have names, and those in
+        chunks of the target; arguments of :func:`carry`
+    """
+    places = _Places(target, chunk_bytes)
+    ends = _ends(source)
+    sizes: dict[int, int] = {}
+    found: dict[tuple[int, int], float] = {}
+    for chunk in set(chunks):
+        size = 0
+        for start, end, file, position in source.within(
+                chunk * chunk_bytes, (chunk + 1) * chunk_bytes):
+            name = source.names[file]
+            if not name:
+                continue
+            size += end - start
+            for at, amount in places.of(name, ends[file], position,
+                                        position + end - start):
+                found[at, chunk] = found.get((at, chunk), 0) + amount
+        sizes[chunk] = size
+    return sizes, [Common(*pair, round(amount))
+                   for pair, amount in sorted(found.items())]
+
+
+def carry_in_turn(rows: profiles.Rows,
+                  ways: collections.abc.Iterable[Way]) -> profiles.Rows:
+    """Return a profile carried by several ways of finding content.
+
+    A way carries the rows of chunks of which none before it found
+    :data:`ENOUGH` of their content. A target chunk keeps the row that it got
+    first.
+
+    :param ways: the arguments of :func:`carry`
+    """
+    carried: profiles.Rows = {}
+    left = rows
+    for sizes, common in ways:
+        carried = carry(left, sizes, common) | carried
+        found: dict[int, int] = {}
+        for each in common:
+            found[each.source] = found.get(each.source, 0) + each.amount
+        left = {chunk: row for chunk, row in left.items()
+                if found.get(chunk, 0) < ENOUGH * sizes.get(chunk, 0)
+                or not sizes.get(chunk, 0)}
+    return profiles.bounded(carried)
+
+
+def _ends(files: by_file.Files) -> list[int]:
+    """Return where the stored content of each file ends."""
+    ends = [0] * len(files.names)
+    for start, end, file, position in files.extents:
+        ends[file] = max(ends[file], position + end - start)
+    return ends
+
+
+class _Places:
+    """The chunks that files of an image are stored in, by name."""
+
+    def __init__(self, files: by_file.Files, chunk_bytes: int) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._ends = _ends(files)
+        # The first of equal names: paths of another partition.
+        self._numbers: dict[str, int] = {}
+        for number, name in enumerate(files.names):
+            self._numbers.setdefault(name, number)
+        self._parts: dict[int, list[tuple[int, int, int]]] = {}
+        for start, end, file, position in files.extents:
+            self._parts.setdefault(file, []).append(
+                (position, position + end - start, start))
+        for parts in self._parts.values():
+            parts.sort()
+
+    def of(self, name: str, size: int, start: int, end: int
+           ) -> collections.abc.Iterator[tuple[int, float]]:
+        """Return where the bytes of a file are stored here.
+
+        :param size: of the file that the bytes are of
+        :returns: (a chunk of the image, bytes of the file that it has)
+        """
+        number = self._numbers.get(name)
+        if number is None or not size:
+            return
+        scale = self._ends[number] / size if name.startswith('/') else 1.0
+        first, last = start * scale, end * scale
+        parts = self._parts.get(number, [])
+        at = bisect.bisect_right(parts, first, key=_part_end)
+        for begin, stop, place in parts[at:]:
+            if begin >= last:
+                return
+            here = place + max(first - begin, 0.0)
+            until = place + min(last, stop) - begin
+            while here < until:
+                chunk = int(here // self._chunk_bytes)
+                step = min(until, (chunk + 1) * self._chunk_bytes)
+                yield chunk, (step - here) / scale
+                here = step
+
+
+def _part_end(part: tuple[int, int, int]) -> int:
+    return part[1]
 
 
 def _urgency(row: tuple[int, int]) -> tuple[int, float]:

@@ -14,6 +14,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diffcache_openstack.prefetch import by_file
 from diffcache_openstack.prefetch import carry
 from diffcache_openstack.prefetch import profiles
 from tests import base
@@ -76,3 +77,92 @@ class CarryTest(base.TestCase):
                   for target in range(10)]
         carried = carry.carry({0: (1, 1)}, {0: 64}, common)
         self.assertEqual({7, 8, 9, 0}, set(carried))
+
+
+def files_of(names, lengths, image_bytes):
+    """Return files one behind the other, and what is named nothing."""
+    extents, at = [], 0
+    for number, length in enumerate(lengths):
+        extents.append((at, at + length, number, 0))
+        at += length
+    extents.append((at, image_bytes, len(names), 0))
+    return by_file.Files([*names, ''], extents)
+
+
+_LENGTHS = st.lists(st.integers(1, 9).map(lambda blocks: blocks * 512),
+                    min_size=1, max_size=8)
+
+
+class CarryByPathTest(base.TestCase):
+
+    @given(_LENGTHS, st.integers(0, 3))
+    def test_all_of_a_chunk_is_found_in_its_own_image(self, lengths, offset):
+        files = files_of([f'/{n}' for n in range(len(lengths))], lengths,
+                         50_000)
+        chunks = range(offset, 50)
+        sizes, common = carry.common_files(files, files, chunks, 1000)
+        named = sum(lengths)
+        for chunk in chunks:
+            start = chunk * 1000
+            self.assertEqual(min(max(named - start, 0), 1000), sizes[chunk])
+        self.assertEqual([(chunk, chunk, sizes[chunk]) for chunk in chunks
+                          if sizes[chunk]], common)
+
+    @given(_LENGTHS, _LENGTHS, st.sets(st.integers(0, 60)))
+    def test_what_is_found_is_of_both_images(self, here, there, chunks):
+        source = files_of([f'/{n}' for n in range(len(here))], here, 50_000)
+        target = files_of([f'/{n}' for n in range(len(there))], there,
+                          40_000)
+        sizes, common = carry.common_files(source, target, chunks, 1000)
+        self.assertEqual(set(chunks), set(sizes))
+        for each in common:
+            self.assertIn(each.source, chunks)
+            self.assertLess(each.target * 1000, sum(there))
+        rows = {chunk: (3, 30) for chunk in chunks}
+        carried = carry.carry(rows, sizes, common)
+        self.assertLessEqual(set(carried), {c.target for c in common})
+
+    def test_a_file_is_found_by_its_path_and_relative_position(self):
+        source = by_file.Files(
+            ['/old', '/a', ''],
+            [(0, 4000, 0, 0), (4000, 8000, 1, 0), (8000, 9000, 2, 0)])
+        # Twice as long, in two pieces, the second one in front.
+        target = by_file.Files(
+            ['/a', '[metadata]'],
+            [(0, 4000, 0, 4000), (4000, 6000, 1, 0), (6000, 10_000, 0, 0)])
+        sizes, common = carry.common_files(source, target, [1, 5, 6, 8],
+                                           1000)
+        self.assertEqual({1: 1000, 5: 1000, 6: 1000, 8: 0}, sizes)
+        self.assertEqual([(0, 6, 500), (1, 6, 500), (8, 5, 500),
+                          (9, 5, 500)], common)
+
+    def test_metadata_is_found_at_its_position(self):
+        source = by_file.Files(['[metadata]'], [(1000, 2000, 0, 1000)])
+        target = by_file.Files(['[metadata]', '/a'], [
+            (0, 500, 0, 0), (500, 1200, 1, 0), (1200, 9000, 0, 1200)])
+        self.assertEqual(
+            ({1: 1000}, [(1, 1, 800)]),
+            carry.common_files(source, target, [1], 1000))
+
+
+class CarryInTurnTest(base.TestCase):
+
+    def test_a_way_carries_what_those_before_did_not_find(self):
+        rows = {0: (1, 5), 1: (2, 5), 2: (3, 5)}
+        sizes = dict.fromkeys(rows, 64)
+        blocks = sizes, [carry.Common(10, 0, 64), carry.Common(11, 1, 20)]
+        paths = sizes, [carry.Common(20, 0, 64), carry.Common(21, 1, 64),
+                        carry.Common(10, 2, 64), carry.Common(22, 2, 64)]
+        self.assertEqual(
+            {10: (1, 5), 11: (2, 5), 21: (2, 5), 22: (3, 5)},
+            carry.carry_in_turn(rows, [blocks, paths]))
+        self.assertEqual({}, carry.carry_in_turn(rows, []))
+
+    @given(_ROWS, _SIZES, _COMMON, _COMMON)
+    def test_no_count_grows(self, rows, sizes, one, other):
+        carried = carry.carry_in_turn(
+            rows, [(sizes, listed(one)), (sizes, listed(other))])
+        self.assertLessEqual(profiles.instances(carried),
+                             profiles.instances(rows))
+        self.assertLessEqual(
+            set(carried), {target for target, _ in one.keys() | other.keys()})
