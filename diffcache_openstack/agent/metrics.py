@@ -256,6 +256,9 @@ class CarryCollector(registries.Collector):
             found.counter('carried_profiles', 'Profiles of images that were'
                           ' carried to similar images here.', count,
                           outcome=outcome)
+        found.counter('carried_without_files', 'Comparisons of images by'
+                      ' blocks alone, as their files could not be read.',
+                      self._carrying.without_files)
         return found
 
 

@@ -26,6 +26,7 @@ from diffcache_openstack.blocks import operands
 
 FILE = 'file'
 DIRECTORY = 'directory'
+_NAMELESS = ('free', 'unknown')
 
 
 class Entry(typing.NamedTuple):
@@ -80,6 +81,14 @@ class FileMap:
     def size(self) -> int:
         """The bytes of the image as a guest reads it."""
         return self.extents[-1].end if self.extents else 0
+
+    def known_names(self) -> list[str]:
+        """Return the name of each entry; empty for what no other image has.
+
+        What is read of free or unknown bytes says nothing of another image.
+        """
+        return ['' if entry.kind in _NAMELESS else entry.name
+                for entry in self.entries]
 
 
 def read(image: str) -> FileMap:

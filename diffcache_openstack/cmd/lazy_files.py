@@ -29,14 +29,9 @@ from diffcache_openstack.prefetch import carry
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.prefetch import scenario as scenarios
 
-# What boots read of these says nothing of another image.
-_NAMELESS = ('free', 'unknown')
-
 
 def _files_of(found: file_map.FileMap) -> by_file.Files:
-    names = ['' if entry.kind in _NAMELESS else entry.name
-             for entry in found.entries]
-    return by_file.Files(names, found.extents)
+    return by_file.Files(found.known_names(), found.extents)
 
 
 class Files(quick.Quick, lister.Lister):

@@ -89,6 +89,11 @@ class Carrying:
         """Return the number of profiles by outcome."""
         return dict(self._counts)
 
+    @property
+    def without_files(self) -> int:
+        """How often files of images could not be compared."""
+        return self._content.without_files
+
     def carry_missing(self) -> int:
         """Carry the profiles that the conductor wants; return their number.
 
@@ -133,16 +138,15 @@ class Carrying:
             return
         chunks = sorted({chunk for source in sources for chunk in source.rows})
         try:
-            sizes, common = self._content.find(content_id, work.content_id,
-                                               chunks)
+            ways = self._content.find(content_id, work.content_id, chunks)
         except (exceptions.DiffCacheError, OSError) as error:
             if not self._stopped.is_set():
                 for source in sources:
                     self._note(FAILED, work, source, str(error))
             return
         for source in sources:
-            self._report(work, source, carry.carry(source.rows, sizes,
-                                                   common))
+            self._report(work, source,
+                         carry.carry_in_turn(source.rows, ways))
 
     def _report(self, work: conductor_lazy_api.CarryWork,
                 source: conductor_lazy_api.CarrySource, rows: profiles.Rows

@@ -96,10 +96,13 @@ class MoveCollectorTest(base.TestCase):
 class CarryCollectorTest(base.TestCase):
 
     def test_profiles_by_outcome(self):
-        found = mock.create_autospec(carrying.Carrying, instance=True)
+        found = mock.create_autospec(carrying.Carrying, instance=True,
+                                     without_files=3)
         found.counts.return_value = {'carried': 2, 'failed': 0}
         registry = prometheus_client.CollectorRegistry()
         registry.register(metrics.CarryCollector(found))
         self.assertEqual((2, 0), tuple(registry.get_sample_value(
             'diffcache_carried_profiles_total', {'outcome': outcome})
             for outcome in ('carried', 'failed')))
+        self.assertEqual(3, registry.get_sample_value(
+            'diffcache_carried_without_files_total'))

@@ -75,9 +75,9 @@ class FakeContent:
         if source in self.missing:
             raise exceptions.ObjectMissing('its manifest is gone')
         if source != OLD:
-            return {}, []
-        return dict.fromkeys(chunks, 4), [
-            carry.Common(chunk + 10, chunk, 4) for chunk in chunks]
+            return [({}, [])]
+        return [(dict.fromkeys(chunks, 4), [
+            carry.Common(chunk + 10, chunk, 4) for chunk in chunks])]
 
 
 class CarryingTest(base.TestCase):

@@ -13,15 +13,19 @@
 
 import random
 
+import fixtures
+
 from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.repository import common_content
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.blocks import file_map
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.prefetch import carry
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.sites import view
 from tests import base
+from tests.unit.blocks import test_file_map
 
 BLOCK = 4096
 CHUNK = profiles.CHUNK
@@ -49,7 +53,7 @@ class CommonContentTest(base.TestCase):
     def test_what_moved_is_found(self):
         old = self.add(self.old)
         new = self.add(random.Random(2).randbytes(10 * BLOCK) + self.old)
-        sizes, common = self.content.find(old, new, [1, 2, 4])
+        (sizes, common), _files = self.content.find(old, new, [1, 2, 4])
         # The last chunk is all zeros.
         self.assertEqual({1: 64, 2: 64}, sizes)
         self.assertEqual([carry.Common(1, 1, 54), carry.Common(2, 1, 10),
@@ -58,6 +62,48 @@ class CommonContentTest(base.TestCase):
         self.assertEqual(
             {1: (2, 10), 2: (3, 30)},
             carry.carry({1: (2, 10), 2: (3, 30)}, sizes, common))
+
+    def test_files_are_compared_where_blocks_find_too_little(self):
+        before, after = (self.add(self.image(name, seed).read_bytes())
+                         for name, seed in (('before', 3), ('after', 4)))
+        path = self.held.path(view.Key(view.TEMPLATES, before))
+        found = file_map.read(str(path))
+        number = next(number for number, entry in enumerate(found.entries)
+                      if entry.path == '/usr/bin/program')
+        chunks = sorted({extent.start // CHUNK for extent in found.extents
+                         if extent.entry == number})
+        rows = {chunk: (2, 10) for chunk in chunks}
+        ways = self.content.find(before, after, chunks)
+        blocks, files = ways
+        self.assertEqual({}, carry.carry(rows, *blocks))
+        self.assertNotEqual({}, carry.carry(rows, *files))
+        # The program is of the same size, and at the same place.
+        self.assertLessEqual(set(chunks[1:-1]),
+                             set(carry.carry_in_turn(rows, ways)))
+        [way] = self.content.find(before, before, chunks)
+        self.assertEqual(rows, carry.carry(rows, *way))
+
+    def image(self, name, seed):
+        found = test_file_map.make_image(self.directory, {
+            'usr/bin/program': random.Random(seed).randbytes(8 * CHUNK),
+            'etc/name': b'some name'}, name)
+        if found is None:
+            self.skipTest('needs the program mke2fs (package e2fsprogs)')
+        return found
+
+    def test_files_that_cannot_be_compared(self):
+        old = self.add(self.old)
+        new = self.add(bytes(8 * CHUNK) + b'x')
+
+        def fail(path):
+            raise exceptions.FormatError(f'{path} is damaged')
+
+        with fixtures.MockPatchObject(file_map, 'read', fail), \
+                self.assertLogs(common_content.LOG, 'WARNING') as logs:
+            ways = self.content.find(old, new, [1])
+        self.assertEqual([({1: 64}, [])], ways)
+        self.assertEqual((1, 1), (len(logs.output),
+                                  self.content.without_files))
 
     def test_images_that_are_gone(self):
         old = self.add(self.old)
