@@ -29,7 +29,7 @@ pub fn files(volume: &Volume<'_>) -> Result<Contents, Refusal> {
         names_left: MAX_NAMES,
         path_bytes_left: MAX_PATHS,
     };
-    walk.from_root()?;
+    walk.run()?;
     let mut found = walk.found;
     let tables = groups.iter().zip(0..).map(|(group, number)| Run {
         first: layout.table_blocks * number,
@@ -80,7 +80,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn from_root(&mut self) -> Result<(), Refusal> {
+    fn run(&mut self) -> Result<(), Refusal> {
         let mut waiting = Vec::new();
         self.add(ROOT, "/".to_owned(), &mut waiting)?;
         if waiting.is_empty() {
