@@ -332,6 +332,8 @@ function init_diffcache {
 function start_diffcache_ssd_cache {
     local service=diffcache-ssdcache
     local command="$DIFFCACHE_BIN_DIR/$service --config-file $DIFFCACHE_AGENT_CONF"
+    # That of one that was killed says nothing of this one.
+    sudo rm -f "$DIFFCACHE_SSD_CACHE_STATE/control.sock"
     run_process $service "$command --format" "$DIFFCACHE_GROUP"
     test_with_retry "[ -S $DIFFCACHE_SSD_CACHE_STATE/control.sock ]" \
         "DiffCache: $service did not start; see journalctl -u devstack@$service" 60 1

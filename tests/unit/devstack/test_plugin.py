@@ -371,6 +371,9 @@ fi
         names = [name for name, *_ in calls]
         waited = names.index('test_with_retry')
         self.assertIn('control.sock', calls[waited][1])
+        control = f'{self.directory}/data/diffcache/ssd-cache/control.sock'
+        self.assertEqual(['sudo', 'rm', '-f', control], calls[waited - 2])
+        self.assertEqual('run_process', names[waited - 1])
         self.assertLess(waited, calls.index([
             'iniset', '-sudo',
             f'{self.directory}/systemd/devstack@diffcache-ssdcache.service',
