@@ -7,12 +7,14 @@
 //! * [`profile`]: how many instances read each chunk, and when;
 //! * [`threshold`]: from how many readers on a chunk is a hint;
 //! * [`tree`]: the binary segment tree that finds such chunks, and what of it an instance caches;
+//! * [`counts`]: what the hosts of a site know of each other's counts, spread along their requests;
 //! * [`learn`]: counts reads and answers misses with hints;
 //! * [`sequence`]: read-ahead where nothing is known;
 //! * [`queue`]: what one instance prefetches next;
 //! * [`replay`]: recorded boots in virtual time.
 
 pub mod chunks;
+pub mod counts;
 pub mod learn;
 pub mod profile;
 pub mod queue;
@@ -22,6 +24,7 @@ pub mod threshold;
 pub mod tree;
 
 pub use chunks::{Chunk, ChunkSet};
+pub use counts::SiteCounts;
 pub use learn::{Hint, Learner, Reader, Reply};
 pub use profile::{Profile, ProfileError, Record};
 pub use queue::Queue;
