@@ -21,6 +21,7 @@ from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
+from diffcache_openstack.conf import lazy as lazy_options
 from diffcache_openstack.conf import opts
 
 PROGRAM = 'diffcache-lazy'
@@ -51,6 +52,7 @@ def configuration(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
     return {'socket': os.path.abspath(conf.lazy.socket), 'socket_group': gid,
             'state': os.path.abspath(conf.lazy.state_dir),
             'mount': os.path.abspath(conf.lazy.mount),
+            'hints': conf.lazy.share_profiles == lazy_options.IMAGE,
             'identity': {**identity,
                          'tls_plain_peers': plane.tls_plain_peers}}
 

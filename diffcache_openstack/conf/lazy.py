@@ -109,7 +109,9 @@ learn more from each other, and cost more calls.
         ],
         help='''
 Who learns from what servers read of public images. Profiles of other images
-are always those of one project. Set the same value for conductors and the API.
+are always those of one project. With "project" hosts do not teach each other
+by hints either, which tell no projects apart. Set the same value for
+conductors, the API and diffcache-lazy.
 '''),
     cfg.BoolOpt(
         'carry_profiles',

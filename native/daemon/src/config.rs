@@ -226,6 +226,9 @@ pub struct Config {
     /// Hosts that fetch the image for one another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub homes: Option<Homes>,
+    /// Whether they teach each other what is read of it.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub hints: bool,
     /// How this host shows its identity to data planes.
     #[serde(default)]
     pub identity: Identity,
@@ -253,6 +256,11 @@ pub struct Config {
 
 fn yes() -> bool {
     true
+}
+
+/// Keepers of an earlier release do not know what is never false there.
+fn is_true(value: &bool) -> bool {
+    *value
 }
 
 impl Config {

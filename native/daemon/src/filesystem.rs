@@ -10,6 +10,7 @@ use fuse_backend_rs::api::filesystem::{
     Context, DirEntry, Entry, FileSystem, GetxattrReply, ZeroCopyWriter,
 };
 
+use crate::hints::Hints;
 use crate::lazy_file::LazyFile;
 use crate::learned::Learned;
 use crate::leaves::CHUNK;
@@ -25,6 +26,7 @@ pub struct Directory {
     name: String,
     file: Arc<LazyFile>,
     learned: Learned,
+    hints: Option<Arc<Hints>>,
     recorder: Option<Recorder>,
 }
 
@@ -33,12 +35,18 @@ fn error<T>(number: i32) -> io::Result<T> {
 }
 
 impl Directory {
-    /// Show a file; its reads are counted, and go to the recorder, if there is one.
-    pub fn new(file: Arc<LazyFile>, learned: Learned, recorder: Option<Recorder>) -> Directory {
+    /// Show a file; its reads are counted, and go to other hosts as hints and to the recorder, if there are any.
+    pub fn new(
+        file: Arc<LazyFile>,
+        learned: Learned,
+        hints: Option<Arc<Hints>>,
+        recorder: Option<Recorder>,
+    ) -> Directory {
         Directory {
             name: file.leaves().manifest().content_id_hex(),
             file,
             learned,
+            hints,
             recorder,
         }
     }
@@ -187,7 +195,10 @@ impl FileSystem for Directory {
         writer.write_all(&buffer)?;
         self.file.count(Ok(len));
         let chunks = offset / CHUNK..(offset + len as u64).div_ceil(CHUNK);
-        self.learned.read(handle, chunks, start_ns);
+        let counted = self.learned.read(handle, chunks, start_ns);
+        if let Some(hints) = &self.hints {
+            counted.iter().for_each(|counted| hints.count(counted));
+        }
         if let Some(recorder) = &self.recorder {
             recorder.note_read(handle, offset, len, start_ns);
         }

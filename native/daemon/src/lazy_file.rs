@@ -100,7 +100,7 @@ pub struct LazyFile {
     sources: Sources,
     shared: Arc<Shared>,
     wait: Duration,
-    prefetcher: Option<Prefetcher>,
+    prefetcher: Option<Arc<Prefetcher>>,
     flights: Flights,
     aside: Aside,
     /// Reads that wait for a chunk.
@@ -124,7 +124,7 @@ impl LazyFile {
         sources: Sources,
         shared: Arc<Shared>,
         wait: Duration,
-        prefetcher: Option<Prefetcher>,
+        prefetcher: Option<Arc<Prefetcher>>,
     ) -> LazyFile {
         let file = LazyFile {
             leaves,
@@ -529,7 +529,7 @@ impl LazyFile {
     /// Return how many threads prefetch.
     pub fn prefetches(&self) -> usize {
         let prefetcher = self.prefetcher.as_ref();
-        prefetcher.map_or(0, Prefetcher::in_flight)
+        prefetcher.map_or(0, |prefetcher| prefetcher.in_flight())
     }
 
     /// Fetch what is going to be read, without end.
@@ -543,6 +543,8 @@ impl LazyFile {
             let number = u64::from(chunk);
             let is_local =
                 self.obtain_unasked(&(number..number + 1), Purpose::Prefetch, &mut pause);
+            let is_taught = is_local && prefetcher.was_taught(chunk);
+            self.shared.add(Counter::HintsUsed, u64::from(is_taught));
             prefetcher.done(chunk, is_local);
         }
     }

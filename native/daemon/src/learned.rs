@@ -38,6 +38,17 @@ const RECORDS_AT: u64 = INSTANCES_AT + INSTANCES * INSTANCE_LEN;
 /// Words of a record: number of instances, and the sum of their times in nanoseconds.
 const RECORD_LEN: u64 = 2;
 
+/// What is counted of a chunk after another instance has read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The chunk.
+    pub chunk: u64,
+    /// Number of instances.
+    pub count: u64,
+    /// Sum of their times.
+    pub total_ns: u64,
+}
+
 /// What one read changes; whole values, so that it may be applied twice.
 #[derive(Clone, Copy, Debug)]
 struct Change {
@@ -159,13 +170,14 @@ impl Learned {
         self.set(at, handle);
     }
 
-    /// Count the chunks that a handle has not read before.
-    pub fn read(&self, handle: u64, chunks: std::ops::Range<u64>, now_ns: u64) {
+    /// Count the chunks that a handle has not read before, and return their counts.
+    pub fn read(&self, handle: u64, chunks: std::ops::Range<u64>, now_ns: u64) -> Vec<Counted> {
+        let mut counted = Vec::new();
         let place = handle % INSTANCES;
         let at = INSTANCES_AT + place * INSTANCE_LEN;
         let _changing = lock(&self.changing);
         if handle == 0 || self.get(at) != handle {
-            return;
+            return counted;
         }
         let since_ns = now_ns.saturating_sub(self.get(at + 1));
         for chunk in chunks.start..chunks.end.min(self.chunks) {
@@ -176,7 +188,13 @@ impl Learned {
             let change = self.change(place, chunk, since_ns);
             self.write_down(change);
             self.apply(change);
+            counted.push(Counted {
+                chunk,
+                count: change.count,
+                total_ns: change.total_ns,
+            });
         }
+        counted
     }
 
     fn change(&self, place: u64, chunk: u64, since_ns: u64) -> Change {
@@ -222,6 +240,11 @@ impl Learned {
     fn mark(&self, place: u64, chunk: u64) -> (u64, u64) {
         let row = rows_at(self.chunks) + place * row_words(self.chunks);
         (row + chunk / WORD_BITS, 1 << (chunk % WORD_BITS))
+    }
+
+    /// Return how many chunks the image has.
+    pub fn chunks(&self) -> u64 {
+        self.chunks
     }
 
     /// Return how many instances have read anything.
@@ -326,7 +349,14 @@ mod tests {
     fn a_newer_handle_takes_the_place_of_an_old_one() {
         let (_, memory) = learned(3);
         memory.open(1, 0);
-        memory.read(1, 0..2, 5000);
+        let counted = memory.read(1, 0..2, 5000);
+        let row = |chunk| Counted {
+            chunk,
+            count: 1,
+            total_ns: 5000,
+        };
+        assert_eq!(vec![row(0), row(1)], counted);
+        assert!(memory.read(1, 0..2, 6000).is_empty());
         memory.open(1 + INSTANCES, 10_000);
         memory.read(1, 2..3, 99_000);
         memory.read(1 + INSTANCES, 0..9, 13_000);

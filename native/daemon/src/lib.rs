@@ -18,6 +18,7 @@ pub mod error;
 pub mod filesystem;
 pub mod flights;
 pub mod group;
+pub mod hints;
 pub mod homes;
 pub mod http;
 pub mod hydration;

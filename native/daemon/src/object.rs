@@ -7,6 +7,7 @@ use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::client::{Ask, Client, Connection, Fault, Peer, Remote, Stop};
 use diffcache_dataplane::gate::{Cancel, Gate};
 
+use crate::hints::Exchange;
 use crate::peer::SITE_SILENCE;
 use crate::source::{Arrived, SourceError};
 
@@ -21,6 +22,8 @@ pub struct Object {
     pub(crate) gate: Arc<Gate>,
     /// Whether the host is not to fetch what it lacks.
     pub(crate) only_present: bool,
+    /// Whether counts go with requests and replies.
+    pub(crate) exchange: Option<Exchange>,
 }
 
 impl Object {
@@ -79,6 +82,8 @@ impl Object {
     ) -> Result<(Vec<u8>, u64), Fault> {
         let (client, remote) = (&self.client, &self.remote);
         let path = remote.key.object_path();
+        let exchange = self.exchange.as_ref();
+        let known = exchange.and_then(|exchange| exchange.hints.ask(exchange.place));
         let ask = Ask {
             method: "GET",
             path: &path,
@@ -87,9 +92,13 @@ impl Object {
             hold: HOLD_SECONDS,
             only_present: self.only_present,
             takes_frames: false,
+            known: known.as_deref(),
         };
         client.send(connection, remote, &ask)?;
         let head = client.receive_range(connection, remote, range, stop)?;
+        if let (Some(exchange), Some(text)) = (exchange, &head.hints) {
+            exchange.hints.take(exchange.place, text);
+        }
         let mut bytes = vec![0; (range.1 - range.0) as usize];
         let mut filled = 0;
         while filled < bytes.len() {

@@ -24,6 +24,7 @@ use diffcache_dataplane::transport::tls::{Options, PlainPeers, Tls};
 use crate::config::Identity;
 use crate::error::DaemonError;
 use crate::group::Group;
+use crate::hints::Exchange;
 use crate::lazy_file::lock;
 use crate::leaves::{CHUNK, GROUP_CHUNKS};
 use crate::object::Object;
@@ -102,6 +103,20 @@ impl Peers {
         role: Role,
         manifest: &Arc<Manifest>,
     ) -> Result<Box<dyn Source>, DaemonError> {
+        self.open_with(url, role, manifest, None)
+    }
+
+    /// Return a home's data plane as a source of an image, with which hints are exchanged, if there are any.
+    ///
+    /// # Errors
+    /// `Config` if its URL cannot be used.
+    pub fn open_with(
+        &self,
+        url: &str,
+        role: Role,
+        manifest: &Arc<Manifest>,
+        exchange: Option<Exchange>,
+    ) -> Result<Box<dyn Source>, DaemonError> {
         let object = |kind| {
             let key = ObjectKey {
                 kind,
@@ -123,7 +138,10 @@ impl Peers {
         Ok(Box::new(PeerSource {
             name: url.to_owned(),
             role,
-            template: object(Kind::Templates)?,
+            template: Object {
+                exchange,
+                ..object(Kind::Templates)?
+            },
             form,
         }))
     }
@@ -146,6 +164,7 @@ impl Peers {
             },
             gate: self.gate.clone(),
             only_present: role == Role::Holder,
+            exchange: None,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What the data plane of this host asks for peers, on a socket in the state folder.
+//! What the data plane of this host asks for peers, on sockets in the state folder: ranges, and hints that go with them.
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use diffcache_dataplane::serving::hints;
 use diffcache_dataplane::serving::partial::{RangeAnswer, RangeRequest, FETCH_TIME, SOCKET};
 
 use crate::error::DaemonError;
+use crate::hints::Hints;
 use crate::lazy_file::{LazyFile, Provided};
 use crate::status;
 
@@ -29,30 +31,62 @@ impl Drop for Place {
     }
 }
 
-/// Answer requests from threads.
+/// Answers all requests of a connection.
+type Answer = Arc<dyn Fn(UnixStream) -> io::Result<()> + Send + Sync>;
+
+/// Answer requests for ranges from threads.
 ///
 /// # Errors
 /// `Path` if the socket cannot be made.
 pub fn serve(state: &Path, file: &Arc<LazyFile>) -> Result<(), DaemonError> {
-    let path = state.join(SOCKET);
+    remove(state, SOCKET)?;
+    let file = file.clone();
+    listen(
+        state,
+        SOCKET,
+        Arc::new(move |stream| answer_all(stream, &file)),
+    )
+}
+
+/// Answer requests for hints from threads, if there are any.
+///
+/// # Errors
+/// `Path` if the socket cannot be made.
+pub fn serve_hints(state: &Path, hints: Option<Arc<Hints>>) -> Result<(), DaemonError> {
+    remove(state, hints::SOCKET)?;
+    let Some(known) = hints else {
+        return Ok(());
+    };
+    listen(
+        state,
+        hints::SOCKET,
+        Arc::new(move |stream| teach(stream, &known)),
+    )
+}
+
+/// Remove the socket of the worker before this one.
+fn remove(state: &Path, name: &str) -> Result<(), DaemonError> {
+    let path = state.join(name);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(DaemonError::at("remove", &path)(error));
+            Err(DaemonError::at("remove", &path)(error))
         }
-        _ => {}
+        _ => Ok(()),
     }
-    let listener = status::within(state, SOCKET, |short| UnixListener::bind(short))
-        .map_err(DaemonError::at("listen at", &path))?;
-    let file = file.clone();
+}
+
+fn listen(state: &Path, name: &str, answer: Answer) -> Result<(), DaemonError> {
+    let listener = status::within(state, name, |short| UnixListener::bind(short))
+        .map_err(DaemonError::at("listen at", &state.join(name)))?;
     let thread = std::thread::Builder::new()
-        .name("peers".to_owned())
-        .spawn(move || accept(&listener, &file));
+        .name(name.to_owned())
+        .spawn(move || accept(&listener, &answer));
     thread
         .map(drop)
         .map_err(DaemonError::system("start a thread"))
 }
 
-fn accept(listener: &UnixListener, file: &Arc<LazyFile>) {
+fn accept(listener: &UnixListener, answer: &Answer) {
     let count = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let place = Place(count.clone());
@@ -60,11 +94,11 @@ fn accept(listener: &UnixListener, file: &Arc<LazyFile>) {
             // The data plane sees the end of the connection.
             continue;
         }
-        let file = file.clone();
+        let answer = answer.clone();
         let started = stream.and_then(|stream| {
             let run = move || {
                 let _place = place;
-                if let Err(error) = answer_all(stream, &file) {
+                if let Err(error) = answer(stream) {
                     eprintln!("Could not answer a request for a peer: {error}");
                 }
             };
@@ -83,6 +117,15 @@ fn answer_all(mut stream: UnixStream, file: &LazyFile) -> io::Result<()> {
     stream.set_write_timeout(Some(IDLE_TIME))?;
     while let Some(request) = RangeRequest::read(&mut stream)? {
         answer(&request, file).write(&mut stream)?;
+    }
+    Ok(())
+}
+
+fn teach(mut stream: UnixStream, known: &Hints) -> io::Result<()> {
+    stream.set_read_timeout(Some(IDLE_TIME))?;
+    stream.set_write_timeout(Some(IDLE_TIME))?;
+    while let Some(text) = hints::read(&mut stream)? {
+        hints::write(&mut stream, &known.answer(&text))?;
     }
     Ok(())
 }

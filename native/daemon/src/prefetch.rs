@@ -1,13 +1,15 @@
 //! What is fetched before it is read: chunks of the profile, and those that continue a sequence.
 //!
 //! The order is that of the simulation: the queue and the sequences are those of `diffcache-prefetch`. All handles share one queue, as they share
-//! the file; each has sequences of its own. A chunk that a handle here has read is here, so that only the profile brings hints.
+//! the file; each has sequences of its own. A chunk that a handle here has read is here, so that hints come from the profile and from other hosts
+//! alone. Of a chunk that both count, the greater count is taken: the profile has what the hosts of the site reported of this run, late, and what
+//! others did before, so that a sum would count instances twice.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use diffcache_prefetch::replay::Policy;
-use diffcache_prefetch::{Chunk, Hint, Profile, Queue, Sequences, Threshold};
+use diffcache_prefetch::{Chunk, ChunkSet, Hint, Profile, Queue, Record, Sequences, Threshold};
 
 use crate::lazy_file::lock;
 
@@ -21,8 +23,17 @@ pub struct Prefetcher {
 }
 
 struct State {
-    /// The chunks that enough instances read.
+    /// The chunks that enough instances read, by the profile alone.
     profile: Profile,
+    /// What the hosts of the site know.
+    site: Profile,
+    /// The greater count of both, for each chunk.
+    known: Profile,
+    /// The greatest count, and the least of a hint.
+    most: u64,
+    least: u64,
+    /// Hints that were queued.
+    given: ChunkSet,
     queue: Queue,
     sequences: HashMap<u64, Sequences>,
     has_begun: bool,
@@ -31,25 +42,72 @@ struct State {
 }
 
 impl State {
+    fn new(profile: &Profile, in_flight: usize) -> State {
+        let mut state = State {
+            profile: Profile::default(),
+            site: Profile::default(),
+            known: Profile::default(),
+            most: 0,
+            least: 1,
+            given: ChunkSet::default(),
+            queue: Queue::new(in_flight),
+            sequences: HashMap::new(),
+            has_begun: false,
+            misses: 0,
+        };
+        state.set_profile(profile);
+        state
+    }
+
+    fn set_profile(&mut self, profile: &Profile) {
+        self.profile = profile.at_least(least_of(profile.most()));
+        self.known = profile.clone();
+        for (chunk, ..) in self.site.rows() {
+            self.known.raise(chunk, self.site.get(chunk));
+        }
+        self.most = self.known.most();
+        self.least = least_of(self.most);
+    }
+
+    /// Return whether enough instances read a chunk.
+    fn is_known(&self, chunk: Chunk) -> bool {
+        self.known.get(chunk).count >= self.least
+    }
+
     fn hint(&self, chunk: Chunk) -> Hint {
         Hint {
             chunk,
-            record: self.profile.get(chunk),
+            record: self.known.get(chunk),
         }
     }
 
-    fn queue_profile(&mut self) {
-        let chunks = self.profile.rows();
-        let hints: Vec<_> = chunks.map(|(chunk, ..)| self.hint(chunk)).collect();
+    /// Queue all hints in place of those that wait.
+    fn queue_known(&mut self) {
+        let chunks = self.known.rows().map(|(chunk, ..)| chunk);
+        let chunks: Vec<_> = chunks.filter(|chunk| self.is_known(*chunk)).collect();
+        self.given = ChunkSet::default();
+        for chunk in &chunks {
+            self.given.insert(*chunk);
+        }
+        let hints: Vec<_> = chunks.into_iter().map(|chunk| self.hint(chunk)).collect();
         self.queue.replace_hints(hints);
+    }
+
+    /// Queue chunks that have become hints.
+    fn queue_new(&mut self, chunks: &[Chunk]) {
+        for chunk in chunks {
+            if self.is_known(*chunk) && self.given.insert(*chunk) {
+                let hint = self.hint(*chunk);
+                self.queue.add_hints([hint]);
+            }
+        }
     }
 }
 
-/// Leave the chunks out that too few of a profile's instances read.
-fn choose(profile: &Profile) -> Profile {
-    let instances = usize::try_from(profile.most()).unwrap_or(usize::MAX);
-    let least = Threshold::default().readers(instances);
-    profile.at_least(least)
+/// Return the least number of readers of a hint where the most frequent chunk has so many.
+fn least_of(most: u64) -> u64 {
+    let instances = usize::try_from(most).unwrap_or(usize::MAX);
+    Threshold::default().readers(instances)
 }
 
 /// A read that stops prefetching until it has its chunks.
@@ -72,13 +130,7 @@ impl Prefetcher {
         Prefetcher {
             chunks,
             policy,
-            state: Mutex::new(State {
-                profile: choose(&profile),
-                queue: Queue::new(policy.in_flight),
-                sequences: HashMap::new(),
-                has_begun: false,
-                misses: 0,
-            }),
+            state: Mutex::new(State::new(&profile, policy.in_flight)),
             changed: Condvar::new(),
             idle: Condvar::new(),
         }
@@ -89,7 +141,7 @@ impl Prefetcher {
         self.policy.in_flight
     }
 
-    /// Queue the chunks of the profile, unless a read has done so.
+    /// Queue the chunks that are known, unless a read has done so.
     pub fn begin(&self) {
         self.begin_with(&mut lock(&self.state));
     }
@@ -97,7 +149,7 @@ impl Prefetcher {
     fn begin_with(&self, state: &mut State) {
         if !state.has_begun {
             state.has_begun = true;
-            state.queue_profile();
+            state.queue_known();
             self.changed.notify_all();
         }
     }
@@ -105,11 +157,40 @@ impl Prefetcher {
     /// Prefetch by another profile from now on; what waits of the last one is forgotten.
     pub fn replace(&self, profile: Profile) {
         let mut state = lock(&self.state);
-        state.profile = choose(&profile);
+        state.set_profile(&profile);
         if state.has_begun {
-            state.queue_profile();
+            state.queue_known();
             self.changed.notify_all();
         }
+    }
+
+    /// Prefetch what hosts of the site have read, too: chunks, by how many instances in all, and their mean time in microseconds.
+    pub fn learn(&self, rows: Vec<(Chunk, u64, f64)>) {
+        let mut state = lock(&self.state);
+        for &(chunk, count, mean_us) in &rows {
+            let record = Record::new(count, mean_us);
+            state.site.raise(chunk, record);
+            state.known.raise(chunk, record);
+            state.most = state.most.max(record.count);
+        }
+        let before = state.least;
+        state.least = least_of(state.most);
+        if !state.has_begun {
+            return;
+        }
+        if state.least == before {
+            let chunks: Vec<_> = rows.iter().map(|row| row.0).collect();
+            state.queue_new(&chunks);
+        } else {
+            state.queue_known();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Return whether a chunk is a hint by what hosts of the site have read, and not by the profile.
+    pub fn was_taught(&self, chunk: Chunk) -> bool {
+        let state = lock(&self.state);
+        state.is_known(chunk) && state.profile.get(chunk).count == 0
     }
 
     /// Stop prefetching while a miss is served.
@@ -125,7 +206,8 @@ impl Prefetcher {
         let mut state = lock(&self.state);
         self.begin_with(&mut state);
         let State {
-            profile,
+            known,
+            least,
             queue,
             sequences,
             ..
@@ -134,7 +216,7 @@ impl Prefetcher {
         let sequences = sequences.entry(handle).or_insert_with(new);
         let mut is_wanted = false;
         for chunk in chunks.filter_map(|chunk| Chunk::try_from(chunk).ok()) {
-            let ahead = sequences.read(chunk, profile.get(chunk).count > 0);
+            let ahead = sequences.read(chunk, known.get(chunk).count >= *least);
             is_wanted |= !ahead.is_empty();
             queue.add_sequence(ahead);
         }
@@ -163,11 +245,11 @@ impl Prefetcher {
         }
     }
 
-    /// End the flight of a chunk. One that failed is queued again if it is in the profile.
+    /// End the flight of a chunk. One that failed is queued again if it is a hint.
     pub fn done(&self, chunk: Chunk, is_there: bool) {
         let mut state = lock(&self.state);
         state.queue.done();
-        if !is_there && state.profile.get(chunk).count > 0 {
+        if !is_there && state.is_known(chunk) {
             let hint = state.hint(chunk);
             state.queue.add_hints([hint]);
         }
@@ -239,6 +321,50 @@ mod tests {
         prefetcher.note_read(1, 50..51);
         assert_eq!(Some(2), take(&prefetcher));
         assert_eq!(None, take(&prefetcher));
+    }
+
+    #[test]
+    fn what_hosts_have_read_is_prefetched_once() {
+        let prefetcher = Prefetcher::new(100, Profile::default(), Policy::default());
+        let take = || std::iter::from_fn(|| take(&prefetcher));
+        prefetcher.learn(vec![(4, 1, 20.0), (5, 1, 9.0)]);
+        assert_eq!(None, take().next());
+        prefetcher.begin();
+        assert_eq!(vec![5, 4], Vec::from_iter(take()));
+        (0..2).for_each(|_| prefetcher.done(4, true));
+        prefetcher.learn(vec![(4, 2, 20.0), (6, 1, 9.0)]);
+        assert_eq!(vec![6], Vec::from_iter(take()));
+        assert!(prefetcher.was_taught(6));
+        prefetcher.done(6, false);
+        assert_eq!(Some(6), take().next());
+    }
+
+    #[test]
+    fn few_readers_are_no_hint_where_others_have_many() {
+        let prefetcher = Prefetcher::new(100, Profile::default(), Policy::default());
+        prefetcher.begin();
+        // One waits while the count of another rises: it is no longer a hint.
+        prefetcher.learn(vec![(4, 1, 20.0)]);
+        prefetcher.learn(vec![(5, 11, 20.0), (6, 2, 20.0), (7, 1, 20.0)]);
+        assert_eq!(
+            vec![5, 6],
+            Vec::from_iter(std::iter::from_fn(|| take(&prefetcher)))
+        );
+        assert!(!prefetcher.was_taught(4));
+    }
+
+    #[test]
+    fn instances_in_the_profile_and_among_hosts_count_once() {
+        let prefetcher = prefetcher(9);
+        prefetcher.begin();
+        // The profile has chunk 7 three times.
+        prefetcher.learn(vec![(7, 2, 1.0), (8, 4, 20.0), (9, 1, 1.0)]);
+        assert_eq!(3, lock(&prefetcher.state).known.get(7).count);
+        assert!(!prefetcher.was_taught(8) && prefetcher.was_taught(9));
+        // Another profile: what hosts know remains.
+        prefetcher.replace(Profile::from_rows([(8, 1, 9.0), (2, 3, 9.0)]).unwrap());
+        let found: Vec<_> = std::iter::from_fn(|| take(&prefetcher)).collect();
+        assert_eq!(vec![8, 2, 7, 9], found);
     }
 
     #[test]

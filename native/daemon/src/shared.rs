@@ -74,6 +74,14 @@ pub enum Counter {
     PeerRequests,
     /// Their bytes.
     PeerBytes,
+    /// Counts of other hosts that were news.
+    HintsReceived,
+    /// Chunks that were prefetched for them.
+    HintsUsed,
+    /// Texts of other hosts that were none.
+    HintsMalformed,
+    /// Counts of hosts that are not of the site, by host and text.
+    HintsUnknown,
 }
 
 /// What is counted of each source.

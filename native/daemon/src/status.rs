@@ -130,6 +130,12 @@ pub fn describe(
             "requests": shared.get(Counter::PeerRequests),
             "bytes": shared.get(Counter::PeerBytes),
         },
+        "hints": {
+            "received": shared.get(Counter::HintsReceived),
+            "used": shared.get(Counter::HintsUsed),
+            "malformed": shared.get(Counter::HintsMalformed),
+            "unknown_hosts": shared.get(Counter::HintsUnknown),
+        },
     }))
 }
 

@@ -60,6 +60,9 @@ pub struct Config {
     /// How this host shows its identity to data planes.
     #[serde(default)]
     pub identity: Identity,
+    /// Whether hosts of a site teach each other what is read of images.
+    #[serde(default = "yes")]
+    pub hints: bool,
 }
 
 impl Config {
@@ -591,6 +594,7 @@ impl Supervisor {
         let config = config::Config {
             sources: wanted.sources,
             homes: wanted.homes,
+            hints: self.config.hints,
             identity: self.config.identity.clone(),
             manifest: copy(&wanted.manifest, &image.folder.join("manifest"))?,
             mount,

@@ -82,7 +82,13 @@ impl Fixture {
         };
         let wait = Duration::ZERO;
         let sources = Sources::new(vec![Box::new(source)], shared.clone());
-        let file = LazyFile::new(leaves, sources, shared.clone(), wait, prefetcher);
+        let file = LazyFile::new(
+            leaves,
+            sources,
+            shared.clone(),
+            wait,
+            prefetcher.map(Arc::new),
+        );
         (file, shared)
     }
 

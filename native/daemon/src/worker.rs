@@ -19,6 +19,7 @@ use crate::build::BuildSource;
 use crate::config::{self, BuildPlace, Config, HomeHost, Hydrate, Identity, Place};
 use crate::error::DaemonError;
 use crate::filesystem::Directory;
+use crate::hints::{Exchange, Hints};
 use crate::homes::{self, Home, Homes};
 use crate::hydration::Plan;
 use crate::lazy_file::LazyFile;
@@ -94,17 +95,30 @@ pub fn run(
     let shared = Arc::new(Shared::map(memory)?);
     let leaves = Leaves::open(&config.state, config.load_manifest()?)?;
     let wait = Duration::from_secs_f64(config.wait);
-    let prefetcher = open_prefetcher(config, &leaves, &shared, profile)?;
-    let sources = open_sources(config, leaves.manifest(), &shared)?;
+    let prefetcher = open_prefetcher(config, &leaves, &shared, profile)?.map(Arc::new);
+    let learned = Learned::map(learned)?;
+    learned.take_over();
+    let taught = config.homes.as_ref().filter(|_| config.hints);
+    let hints = taught.map(|homes| {
+        let ranked = homes::rank(homes, leaves.manifest().content_id());
+        let names: Vec<_> = ranked.iter().map(|host| host.name.as_str()).collect();
+        let prefetcher = prefetcher.clone();
+        Arc::new(Hints::new(
+            &homes.own,
+            &names,
+            &learned,
+            prefetcher,
+            shared.clone(),
+        ))
+    });
+    let sources = open_sources(config, leaves.manifest(), &shared, hints.as_ref())?;
     let file = LazyFile::new(leaves, sources, shared.clone(), wait, prefetcher);
     let file = Arc::new(file);
     let recorder = config
         .record
         .is_some()
         .then(|| Recorder::open(&config.state, shared.clone()));
-    let learned = Learned::map(learned)?;
-    learned.take_over();
-    let directory = Directory::new(file.clone(), learned, recorder.transpose()?);
+    let directory = Directory::new(file.clone(), learned, hints.clone(), recorder.transpose()?);
     let service = Arc::new(Service {
         server: Server::new(directory),
         fuse,
@@ -112,6 +126,7 @@ pub fn run(
         ended: AtomicBool::new(false),
     });
     peer_requests::serve(&config.state, &file)?;
+    peer_requests::serve_hints(&config.state, hints)?;
     if !file.sources().homes().is_alone() {
         let (probing, announced) = (file.clone(), file.clone());
         spawn("probe", move || probing.probe_homes())?;
@@ -175,6 +190,7 @@ fn open_sources(
     config: &Config,
     manifest: &Manifest,
     shared: &Arc<Shared>,
+    hints: Option<&Arc<Hints>>,
 ) -> Result<Sources, DaemonError> {
     let builds = config.sources.iter().filter_map(Place::build);
     let patches: Vec<_> = builds
@@ -203,7 +219,7 @@ fn open_sources(
     };
     let sources: Result<Vec<_>, _> = config.sources.iter().map(open).collect();
     let homes = match &config.homes {
-        Some(homes) => open_homes(homes, &peers, &manifest)?,
+        Some(homes) => open_homes(homes, &peers, &manifest, hints)?,
         None => Homes::default(),
     };
     Ok(Sources::new(sources?, shared.clone()).with_homes(homes))
@@ -213,16 +229,18 @@ fn open_homes(
     homes: &config::Homes,
     peers: &Peers,
     manifest: &Arc<Manifest>,
+    hints: Option<&Arc<Hints>>,
 ) -> Result<Homes, DaemonError> {
-    let open = |host: &HomeHost| -> Result<Option<Home>, DaemonError> {
+    let open = |(place, host): (usize, &HomeHost)| -> Result<Option<Home>, DaemonError> {
         if host.name == homes.own {
             return Ok(None);
         }
-        let open = |role| peers.open(&host.url, role, manifest);
+        let exchange = hints.cloned().map(|hints| Exchange { hints, place });
+        let open = |role| peers.open_with(&host.url, role, manifest, exchange.clone());
         Ok(Some(Home::new(open(Role::Home)?, open(Role::Holder)?)))
     };
     let ranked = homes::rank(homes, manifest.content_id());
-    let members: Result<_, _> = ranked.into_iter().map(open).collect();
+    let members: Result<_, _> = ranked.into_iter().enumerate().map(open).collect();
     Ok(Homes::new(members?))
 }
 

@@ -21,6 +21,7 @@ pub struct Counters {
     lies: AtomicU64,
     slow: AtomicU64,
     left_alone: AtomicU64,
+    unhinted: AtomicU64,
 }
 
 /// Counters that are not per kind.
@@ -50,6 +51,8 @@ pub enum Event {
     Slow,
     /// A host is left alone for a while from now on.
     LeftAlone,
+    /// Bytes of an image went without the hints that were asked for, as diffcached gave none.
+    Unhinted,
 }
 
 impl Counters {
@@ -97,6 +100,7 @@ impl Counters {
             Event::Lie => &self.lies,
             Event::Slow => &self.slow,
             Event::LeftAlone => &self.left_alone,
+            Event::Unhinted => &self.unhinted,
         }
     }
 }

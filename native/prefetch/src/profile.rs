@@ -42,6 +42,15 @@ impl Record {
         self.total_ns as f64 / self.count.max(1) as f64 / NS_PER_US
     }
 
+    /// A record of so many instances, at most those that a profile holds, with their mean time in microseconds.
+    #[must_use]
+    pub fn new(count: u64, mean_us: f64) -> Self {
+        let count = count.min(MAX_COUNT);
+        // The conversion saturates, and takes no number for 0.
+        let total_ns = (mean_us.min(MAX_MEAN_US) * NS_PER_US * count as f64).round() as u128;
+        Self { count, total_ns }
+    }
+
     fn add(&mut self, other: &Record) {
         self.count += other.count;
         self.total_ns += other.total_ns;
@@ -111,6 +120,14 @@ impl Profile {
         }
     }
 
+    /// Keeps the record with more instances of a chunk: of two counts of the same instances, the one that is ahead.
+    pub fn raise(&mut self, chunk: Chunk, record: Record) {
+        let known = self.records.entry(chunk).or_default();
+        if record.count > known.count {
+            *known = record;
+        }
+    }
+
     /// What is known of a chunk; a count of 0 if nothing is.
     #[must_use]
     pub fn get(&self, chunk: Chunk) -> Record {
@@ -170,6 +187,24 @@ mod tests {
                 let mean = times.iter().sum::<u64>() as f64 / times.len() as f64 / 1000.0;
                 prop_assert_eq!(count, times.len() as u64);
                 prop_assert!((mean_us - mean).abs() <= mean * 1e-12);
+            }
+        }
+
+        /// Counts that both have are not counted twice.
+        #[test]
+        fn raised_is_the_greater_of_each_count(one in reads(), other in reads()) {
+            let raise = |one: &Profile, other: &Profile| {
+                let mut raised = one.clone();
+                other.records.iter().for_each(|(&chunk, &record)| raised.raise(chunk, record));
+                raised
+            };
+            let (one, other) = (of(&one), of(&other));
+            let raised = raise(&one, &other);
+            prop_assert_eq!(&raise(&raised, &one), &raised);
+            for chunk in 0..20 {
+                let counts = (one.get(chunk).count, other.get(chunk).count);
+                prop_assert_eq!(raised.get(chunk).count, counts.0.max(counts.1));
+                prop_assert_eq!(raise(&other, &one).get(chunk).count, raised.get(chunk).count);
             }
         }
 

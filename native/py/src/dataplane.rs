@@ -400,6 +400,7 @@ impl DataPlane {
             ("lies", Event::Lie),
             ("slow_peers", Event::Slow),
             ("left_alone", Event::LeftAlone),
+            ("unhinted", Event::Unhinted),
         ] {
             dict.set_item(name, stats.events(event))?;
         }

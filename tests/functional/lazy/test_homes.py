@@ -18,66 +18,10 @@ import signal
 import socket
 import threading
 
-from diffcache_openstack.agent.lazy import daemon
-from diffcache_openstack.sites import view
+from tests.functional.lazy import hosts as site_hosts
 from tests.functional.lazy import services
 
 _MIB = services.MIB
-
-
-class Host:
-    """A host of the site: its data plane, and its diffcached."""
-
-    def __init__(self, test, name):
-        self.test = test
-        self.name = name
-        self.folder = test.folder / f'{name}-lazy'
-        self.plane = test.plane(name)
-        test.addCleanup(test.end_keepers, self.folder)
-        self.process = test.start_service(self.folder)
-        self.daemon = daemon.Daemon(f'{self.folder}/socket')
-
-    @property
-    def url(self):
-        return self.plane.url
-
-    def serve(self, sources, homes, own=None, **more):
-        """Serve the image; homes are names and URLs of hosts."""
-        test = self.test
-        status = self.daemon.add(test.image, {
-            'manifest': str(test.manifest(test.image)),
-            'sources': [{'peer': url, 'wan': wan} for url, wan in sources],
-            'homes': {'own': own or self.name, 'hosts': [
-                {'name': name, 'url': url} for name, url in homes]},
-            'wait': 60, 'prefetch': False, **more})
-        self.plane.attach(view.Key(view.TEMPLATES, test.image),
-                          pathlib.Path(status['data_path']).parent)
-        self.path = status['path']
-
-    def status(self):
-        return self.daemon.images()[0]
-
-    def read(self, offset=0, length=None):
-        # The kernel reads nothing ahead.
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
-        try:
-            size = os.fstat(descriptor).st_size
-            end = size if length is None else min(size, offset + length)
-            found = b''
-            while offset + len(found) < end:
-                at = offset + len(found)
-                found += os.pread(descriptor, min(65536, end - at), at)
-            return found
-        finally:
-            os.close(descriptor)
-
-    def kill(self):
-        """End the host as a power cut does: nothing of it answers."""
-        status = self.status()
-        self.process.kill()
-        for each in (status['pid'], status['worker_pid']):
-            os.kill(each, signal.SIGKILL)
-        self.plane.close()
 
 
 class HomesTest(services.LazyServicesTest):
@@ -95,7 +39,7 @@ class HomesTest(services.LazyServicesTest):
 
     def hosts(self, count):
         """Hosts of a site that serve the image."""
-        found = [Host(self, f'host-{at}') for at in range(count)]
+        found = [site_hosts.Host(self, f'host-{at}') for at in range(count)]
         for host in found:
             host.serve([self.wan], [(each.name, each.url) for each in found])
         return found
@@ -111,7 +55,7 @@ class HomesTest(services.LazyServicesTest):
     def read_all(self, hosts):
         """Have all hosts read the image at the same time, and check it."""
         with concurrent.futures.ThreadPoolExecutor(len(hosts)) as pool:
-            for found in pool.map(Host.read, hosts):
+            for found in pool.map(site_hosts.Host.read, hosts):
                 self.assertEqual(self.content(self.image), found)
 
     def test_a_site_fetches_one_copy_whoever_reads(self):
@@ -193,7 +137,8 @@ class HomesTest(services.LazyServicesTest):
         self.assertLess(self.sent(), 1.5 * self.data)
 
     def test_a_host_that_begins_later_fetches_nothing_again(self):
-        first, second = Host(self, 'host-0'), Host(self, 'host-1')
+        first, second = (site_hosts.Host(self, f'host-{at}')
+                         for at in range(2))
         known = [(host.name, host.url) for host in (first, second)]
         first.serve([self.wan], known)
         self.read_all([first])
@@ -205,7 +150,7 @@ class HomesTest(services.LazyServicesTest):
 
     def test_a_host_that_does_not_serve_hides_no_other(self):
         """What it stood before was fetched once more."""
-        hosts = [Host(self, f'host-{at}') for at in range(3)]
+        hosts = [site_hosts.Host(self, f'host-{at}') for at in range(3)]
         known = [(host.name, host.url) for host in hosts]
         hosts[0].serve([self.wan], known)
         self.read_all(hosts[:1])
@@ -222,7 +167,7 @@ class HomesTest(services.LazyServicesTest):
         self.assertEqual(self.data, self.sent())
 
     def test_hosts_that_take_each_other_for_homes_wait_for_no_circle(self):
-        hosts = [Host(self, f'host-{at}') for at in range(2)]
+        hosts = [site_hosts.Host(self, f'host-{at}') for at in range(2)]
         for host, other in zip(hosts, reversed(hosts)):
             # Each believes that the other is home of everything, and holds it.
             host.serve([(other.url, False), self.wan],
@@ -232,7 +177,7 @@ class HomesTest(services.LazyServicesTest):
             self.assertEqual(0, host.status()['errors'])
 
     def test_without_a_source_a_circle_of_homes_ends(self):
-        hosts = [Host(self, f'host-{at}') for at in range(2)]
+        hosts = [site_hosts.Host(self, f'host-{at}') for at in range(2)]
         self.repository.close()
         for host, other in zip(hosts, reversed(hosts)):
             host.serve([(other.url, False), self.wan],
@@ -243,7 +188,7 @@ class HomesTest(services.LazyServicesTest):
 
     def test_hosts_of_earlier_releases_are_passed_over(self):
         earlier = self.plane('earlier')
-        host = Host(self, 'host-0')
+        host = site_hosts.Host(self, 'host-0')
         host.serve([self.wan], [('earlier', earlier.url),
                                 (host.name, host.url)])
         self.read_all([host])
@@ -253,7 +198,7 @@ class HomesTest(services.LazyServicesTest):
         wrong = self.plane('wrong')
         (self.folder / 'wrong' / 'templates' / self.image).write_bytes(
             bytes(len(self.content(self.image))))
-        host = Host(self, 'host-0')
+        host = site_hosts.Host(self, 'host-0')
         host.serve([self.wan], [('wrong', wrong.url), (host.name, host.url)])
         self.read_all([host])
         found = host.status()
@@ -278,7 +223,7 @@ class HomesTest(services.LazyServicesTest):
         thread = threading.Thread(target=accept, daemon=True)
         thread.start()
         self.addCleanup(lambda: [each.close() for each in accepted])
-        host = Host(self, 'host-0')
+        host = site_hosts.Host(self, 'host-0')
         url = f'http://127.0.0.1:{listener.getsockname()[1]}'
         host.serve([self.wan], [('silent', url)], wait=8)
         self.assertEqual(self.content(self.image)[_MIB:_MIB + 9],

@@ -37,7 +37,7 @@ class TestConfiguration(base.TestCase):
             'tls_ca_file = /ca\n'))
         self.assertEqual(
             {'socket': '/s/x', 'socket_group': 0, 'state': '/state',
-             'mount': '/m', 'identity': {
+             'mount': '/m', 'hints': True, 'identity': {
                  'key_name': 'k', 'key_file': '/key', 'tls_ca_file': '/ca',
                  'tls_cert_file': None, 'tls_key_file': None,
                  'tls_crl_file': None, 'tls_plain_peers': False}}, found)
@@ -47,6 +47,11 @@ class TestConfiguration(base.TestCase):
             self.conf('[lazy]\nsocket = /s/x\n'))
         self.assertIsNone(found['identity']['key_name'])
         self.assertIsNone(found['socket_group'])
+
+    def test_hosts_teach_each_other_if_projects_may(self):
+        found = lazy_service.configuration(self.conf(
+            '[lazy]\nsocket = /s/x\nshare_profiles = project\n'))
+        self.assertIs(False, found['hints'])
 
     def test_what_cannot_be_used(self):
         for text, told in (

@@ -436,6 +436,7 @@ impl Claimant {
             hold: 0,
             only_present: false,
             takes_frames: false,
+            known: None,
         };
         let stop = Stop::new(Cancel::default(), self.service.gate.clone());
         Ok(self.client.exchange(remote, &ask, &stop)?.1)

@@ -14,6 +14,7 @@ use crate::fetching::minimum_rate::Floors;
 use crate::fetching::standing::Offence;
 use crate::gate::lock;
 use crate::ids::{Kind, ObjectKey};
+use crate::serving::hints;
 use crate::serving::server::{self, ErrorBody};
 use crate::traces::{self, Trace};
 use crate::transport::auth::{self, Destination, Keys, OldSignatures, Signed};
@@ -186,6 +187,8 @@ pub struct Ask<'a> {
     pub only_present: bool,
     /// Whether the peer may answer in frames.
     pub takes_frames: bool,
+    /// What is known here of the image, if hints are wanted.
+    pub known: Option<&'a str>,
 }
 
 /// A question that every peer answers.
@@ -197,6 +200,7 @@ const HEALTH: Ask<'static> = Ask {
     hold: 0,
     only_present: false,
     takes_frames: false,
+    known: None,
 };
 
 impl Client {
@@ -412,6 +416,9 @@ impl Client {
         }
         if ask.takes_frames {
             message.push_str(&format!("X-DiffCache-Accept: {}\r\n", frames::CODING));
+        }
+        if let Some(known) = ask.known {
+            message.push_str(&format!("{}: {known}\r\n", hints::KNOWN));
         }
         if let Some(trace) = trace {
             message.push_str(&format!("{}: {}\r\n", traces::HEADER, trace.as_str()));

@@ -9,6 +9,7 @@ use crate::error::TransferError;
 use crate::fetching::minimum_rate::{MinimumRate, TooSlow};
 use crate::gate::{Cancel, Gate};
 use crate::ids::ObjectKey;
+use crate::serving::hints;
 use crate::transport::auth;
 use crate::transport::frames;
 use crate::transport::session::SessionError;
@@ -135,6 +136,8 @@ pub struct Head {
     pub arriving: bool,
     /// Whether the body is in frames, one for each chunk; `length` is 0 then.
     pub framed: bool,
+    /// What the peer knows of the image, if it was asked for that; not checked.
+    pub hints: Option<String>,
 }
 
 /// A connection to a peer and the bytes read ahead on it.
@@ -369,9 +372,15 @@ pub fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usi
         boot: None,
         arriving: false,
         framed: false,
+        hints: None,
     };
     let (mut length_given, mut chunked) = (false, false);
     for header in response.headers.iter() {
+        if header.name.eq_ignore_ascii_case(hints::HINTS) {
+            // Whatever it is, the body is taken.
+            head.hints = Some(String::from_utf8_lossy(header.value).into_owned());
+            continue;
+        }
         let text = std::str::from_utf8(header.value).map_err(|_| broken("a header is not text"))?;
         match header.name.to_ascii_lowercase().as_str() {
             "content-length" => {
@@ -436,6 +445,9 @@ mod tests {
         ] {
             assert!(parse_head(bad.as_bytes(), &mut reusable).is_err(), "{bad}");
         }
+        let hinted = b"HTTP/1.1 200 X\r\nContent-Length: 0\r\nX-DiffCache-Hints: a\xff\r\n\r\n";
+        let (head, _) = parse_head(hinted, &mut reusable).unwrap().unwrap();
+        assert_eq!(head.hints.as_deref(), Some("a\u{fffd}"));
         let close = b"HTTP/1.1 404 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         assert!(parse_head(close, &mut reusable).unwrap().is_some());
         assert!(!reusable);

@@ -198,6 +198,7 @@ impl Transfer<'_> {
             hold: 0,
             only_present: false,
             takes_frames: self.frames && self.remote.key.kind == Kind::Templates,
+            known: None,
         };
         self.client.send(connection, self.remote, &ask)
     }

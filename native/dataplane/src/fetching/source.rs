@@ -53,6 +53,7 @@ impl HttpSource {
             hold: HOLD_SECONDS,
             only_present: false,
             takes_frames: false,
+            known: None,
         };
         let (head, _) = client.exchange(&remote, &ask, &stop)?;
         let window = (remote.key.kind == Kind::Patches).then(|| Window::new(WINDOW_BYTES));
@@ -135,6 +136,7 @@ impl HttpSource {
             hold: HOLD_SECONDS,
             only_present: false,
             takes_frames: self.frames,
+            known: None,
         };
         connection.expect(MinimumRate::new(self.client.floors(), false));
         self.client.send(connection, &self.remote, &ask)?;

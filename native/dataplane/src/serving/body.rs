@@ -12,6 +12,7 @@ use crate::counters::Event;
 use crate::flight::Flight;
 use crate::ids::{Kind, ObjectKey};
 use crate::serving::borrowed::VerifiedReader;
+use crate::serving::hints;
 use crate::serving::objects::Found;
 use crate::serving::partial::{PartialError, PartialReader, Piece, Want};
 use crate::serving::request::{self, Request};
@@ -45,6 +46,9 @@ impl Connection<'_> {
                 };
                 let (status, length) = body.status_and_length();
                 let mut fields = body.fields(key);
+                if let (Some(known), "GET") = (&request.known, method) {
+                    fields.push_str(&self.hints(key, known));
+                }
                 let sent = if method == "HEAD" {
                     let message = self.head(status, Length::Known(length), after, &fields);
                     self.wire.write_all(message.as_bytes(), service.limits.send)
@@ -67,6 +71,22 @@ impl Connection<'_> {
                 sent.map(|()| after)
             }
             Err(refusal) => self.refuse(method, &refusal, after),
+        }
+    }
+
+    /// The field with hints for a requester whose request for the object is answered; empty if there are none.
+    fn hints(&self, key: ObjectKey, known: &str) -> String {
+        let Some(partial) = self.service.objects.partial(key) else {
+            return String::new();
+        };
+        match partial.hints(known) {
+            Ok(Some(text)) => format!("{}: {text}\r\n", hints::HINTS),
+            Ok(None) => String::new(),
+            // The object is served without.
+            Err(_) => {
+                self.service.counters.count(Event::Unhinted);
+                String::new()
+            }
         }
     }
 

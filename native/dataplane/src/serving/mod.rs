@@ -4,6 +4,7 @@ pub mod admission;
 mod body;
 pub mod borrowed;
 pub mod claims;
+pub mod hints;
 pub mod objects;
 pub mod partial;
 pub mod request;

@@ -208,6 +208,11 @@ impl Objects {
         lock(&self.partial).insert(key, Arc::new(partial));
     }
 
+    /// The image that diffcached of this host serves as `key`, also while it is found elsewhere.
+    pub fn partial(&self, key: ObjectKey) -> Option<Arc<Partial>> {
+        lock(&self.partial).get(&key).cloned()
+    }
+
     /// Stops serving an image of diffcached.
     pub fn detach(&self, key: ObjectKey) {
         lock(&self.partial).remove(&key);

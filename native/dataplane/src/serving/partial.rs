@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::ObjectKey;
+use crate::serving::hints;
 use crate::serving::objects::{regular_size, ObjectsError};
 
 /// Name of the socket in the folder of an image.
@@ -161,6 +162,22 @@ impl Partial {
     /// Bytes of the template.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// What diffcached knows besides what a requester does; `None` if it has no hints.
+    ///
+    /// # Errors
+    /// `InvalidData` if one of the texts is none; else of the connection. One of an earlier release has no such socket.
+    pub fn hints(&self, known: &str) -> io::Result<Option<String>> {
+        if !hints::is_text(known) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut stream = UnixStream::connect(within(&self.folder, hints::SOCKET))?;
+        stream.set_read_timeout(Some(hints::ANSWER_TIME))?;
+        stream.set_write_timeout(Some(hints::ANSWER_TIME))?;
+        hints::write(&mut stream, known)?;
+        let text = hints::read(&mut stream)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok((!text.is_empty()).then_some(text))
     }
 }
 
@@ -359,6 +376,33 @@ mod tests {
             asked,
             [(100, LONGEST_RANGE - 100), (LONGEST_RANGE, 10), (end, 1)]
         );
+    }
+
+    #[test]
+    fn hints_are_those_of_diffcached() {
+        let directory = Directory::new();
+        let data = directory.path.join(format!("{}.data", key().id_hex()));
+        std::fs::write(&data, b"12345").unwrap();
+        let partial = Partial::open(key(), &directory.path).unwrap();
+        // As an earlier release.
+        let absent = partial.hints("YQ==").unwrap_err();
+        assert_eq!(absent.kind(), io::ErrorKind::NotFound);
+        let listener = UnixListener::bind(directory.path.join(hints::SOCKET)).unwrap();
+        let server = std::thread::spawn(move || {
+            [&b"\x04\x00Yg=="[..], b"\x00\x00", b"\x02\x00\r\n", b""].map(|answer| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let known = hints::read(&mut stream).unwrap();
+                stream.write_all(answer).unwrap();
+                known
+            })
+        });
+        assert_eq!(partial.hints("YQ==").unwrap().as_deref(), Some("Yg=="));
+        assert_eq!(partial.hints("YQ==").unwrap(), None);
+        assert!(partial.hints("YQ==").is_err());
+        assert!(partial.hints("YQ==").is_err());
+        assert!(partial.hints("a b").is_err());
+        let asked = server.join().unwrap();
+        assert!(asked.iter().all(|known| known.as_deref() == Some("YQ==")));
     }
 
     #[test]

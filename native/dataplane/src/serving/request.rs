@@ -4,6 +4,7 @@
 //! guesses where a message ends.
 
 use crate::ids::ObjectKey;
+use crate::serving::hints;
 use crate::traces::{self, Trace};
 use crate::transport::frames;
 
@@ -97,6 +98,8 @@ pub struct Request {
     pub takes_frames: bool,
     /// What the object is read for, if the peer traces that.
     pub trace: Option<Trace>,
+    /// What the peer knows of an image, if it wants hints.
+    pub known: Option<String>,
 }
 
 /// Longest time that a reader is counted while it is away, in seconds.
@@ -131,6 +134,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
         only_present: false,
         takes_frames: false,
         trace: None,
+        known: None,
     };
     read_headers(head.headers, &mut request)?;
     Ok(Some((request, length)))
@@ -143,6 +147,11 @@ fn read_headers(
     let (mut range, mut length, mut connection, mut hold) = (None, None, None, None);
     let (mut host, mut fetch, mut accept, mut trace) = (None, None, None, None);
     for header in headers {
+        if header.name.eq_ignore_ascii_case(hints::KNOWN) {
+            // Whatever it is, the object is served.
+            request.known = Some(String::from_utf8_lossy(header.value).into_owned());
+            continue;
+        }
         let slot = match header.name.to_ascii_lowercase().as_str() {
             "host" => &mut host,
             "range" => &mut range,
@@ -299,6 +308,19 @@ mod tests {
             let request = parse(&bytes).unwrap().unwrap().0;
             assert_eq!(request.trace.as_ref().map(Trace::as_str), trace);
         }
+    }
+
+    #[test]
+    fn no_text_of_what_is_known_keeps_from_serving() {
+        let known = |text: &[u8]| {
+            let mut bytes = b"GET / HTTP/1.1\r\nX-DiffCache-Known: ".to_vec();
+            bytes.extend(text);
+            bytes.extend(b"\r\n\r\n");
+            parse(&bytes).unwrap().unwrap().0.known
+        };
+        assert_eq!(known(b"YQ==").as_deref(), Some("YQ=="));
+        assert_eq!(known(b"a\xff").as_deref(), Some("a\u{fffd}"));
+        assert!(known(b"a\r\nX-DiffCache-Known: b").is_some());
     }
 
     #[test]

@@ -82,6 +82,66 @@ class PartialTests(conformance.DataPlaneTests):
     def plane(self, name, **options):
         return super().plane(name, key=None, **options)
 
+    def get_hints(self, *fields, method='GET'):
+        """Ask for the second leaf; return the status and the hints."""
+        headers = {'Range': f'bytes={LEAF}-{2 * LEAF - 1}'}
+        with contextlib.closing(http.client.HTTPConnection(
+                *urllib.parse.urlsplit(self.serving.url).netloc.split(':'),
+                timeout=60)) as connection:
+            connection.request(
+                method, f'/v1/objects/templates/{self.key.id}',
+                headers=headers | dict(fields))
+            response = connection.getresponse()
+            response.read()
+            return response.status, response.getheader('X-DiffCache-Hints')
+
+    def teach(self, *answers):
+        """Answer requests for hints, as diffcached does; return the texts."""
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(str(self.folder / 'hints'))
+        listener.listen()
+        asked = []
+
+        def serve():
+            for answer in answers:
+                connection, _ = listener.accept()
+                with connection, connection.makefile('rwb') as stream:
+                    length, = struct.unpack('<H', stream.read(2))
+                    asked.append(stream.read(length))
+                    stream.write(struct.pack('<H', len(answer)) + answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        self.addCleanup(thread.join)
+        return asked
+
+    def test_hints_ride_on_replies_to_those_who_ask_for_them(self):
+        self.serving.attach(self.key, self.folder)
+        self.listen()
+        self.answers = {0: b'\1', 1: b'\0'}
+        known = ('X-DiffCache-Known', 'YQ==')
+        # diffcached of an earlier release.
+        self.assertEqual((206, None), self.get_hints(known))
+        self.assertEqual(1, self.serving.stats()['unhinted'])
+        asked = self.teach(b'Yg==', b'', b'a\r\nb: c')
+        # A reader of an earlier release, one that is told where an object
+        # is and no more, and one that may not read it now.
+        self.assertEqual((206, None), self.get_hints())
+        self.assertEqual((206, None), self.get_hints(known, method='HEAD'))
+        self.assertEqual((404, None), self.get_hints(
+            known, ('X-DiffCache-Fetch', 'no')))
+        self.assertEqual((206, 'Yg=='), self.get_hints(known))
+        self.assertEqual((206, None), self.get_hints(known))
+        self.assertEqual(1, self.serving.stats()['unhinted'])
+        # What would break the answer, on either side.
+        self.assertEqual((206, None), self.get_hints(known))
+        for text in ('a b', 'x' * 6001):
+            self.assertEqual((206, None), self.get_hints(
+                ('X-DiffCache-Known', text)))
+        self.assertEqual([b'YQ=='] * 3, asked)
+        self.assertEqual(4, self.serving.stats()['unhinted'])
+
     def test_a_range_comes_from_the_file_once_it_is_there(self):
         self.serving.attach(self.key, self.folder)
         self.listen()
