@@ -256,7 +256,7 @@ fn forged_counts_are_refused_or_bounded() {
     }
     assert_eq!(read(&[]), Err(Malformed::Length));
     assert_eq!(read(&[2]), Err(Malformed::Format));
-    assert_eq!(read(&vec![1; LONGEST + 1]), Err(Malformed::TooLong));
+    assert_eq!(read(&[1; LONGEST + 1]), Err(Malformed::TooLong));
     let mut twice = message(1, Block::new(1, 1, 0));
     twice.blocks.push(Block::new(1, 1, 0));
     assert_eq!(read(&twice.encode()), Err(Malformed::Hosts));
