@@ -168,12 +168,14 @@ class TestForged(HintsTest):
     def setUp(self):
         super().setUp()
         self.texts = []
-        path = (pathlib.Path(self.home.status()['data_path']).parent
-                / 'hints')
-        path.unlink()
+        folder = pathlib.Path(self.home.status()['data_path']).parent
+        (folder / 'hints').unlink()
         listener = socket.socket(socket.AF_UNIX)
         self.addCleanup(listener.close)
-        listener.bind(str(path))
+        # The path of the folder may be too long for a socket.
+        descriptor = os.open(folder, os.O_RDONLY)
+        self.addCleanup(os.close, descriptor)
+        listener.bind(f'/proc/self/fd/{descriptor}/hints')
         listener.listen()
         thread = threading.Thread(target=self.answer, args=(listener,))
         thread.start()
