@@ -67,6 +67,9 @@ class Scenario:
     :param in_flight: prefetches of an instance at once; None: the default
     :param read_ahead: chunks that an instance reads ahead in a sequence; 0:
         none, None: the default
+    :param rest: chunks of the rest of a file that an instance prefetches
+        after the first read of a chunk that nothing was known of; 0: none
+    :param files: for ``rest``: start, end, number of the file, position
     """
 
     image_bytes: int
@@ -82,6 +85,8 @@ class Scenario:
     profile: list[ProfileRow] | None = None
     in_flight: int | None = None
     read_ahead: int | None = None
+    rest: int = 0
+    files: collections.abc.Sequence[tuple[int, int, int, int]] = ()
 
     @property
     def chunks(self) -> int:

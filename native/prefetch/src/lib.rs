@@ -10,11 +10,13 @@
 //! * [`counts`]: what the hosts of a site know of each other's counts, spread along their requests;
 //! * [`learn`]: counts reads and answers misses with hints;
 //! * [`sequence`]: read-ahead where nothing is known;
+//! * [`files`]: the rest of the file that a read belongs to;
 //! * [`queue`]: what one instance prefetches next;
 //! * [`replay`]: recorded boots in virtual time.
 
 pub mod chunks;
 pub mod counts;
+pub mod files;
 pub mod learn;
 pub mod profile;
 pub mod queue;
@@ -25,6 +27,7 @@ pub mod tree;
 
 pub use chunks::{Chunk, ChunkSet};
 pub use counts::SiteCounts;
+pub use files::{FileExtent, Files};
 pub use learn::{Hint, Learner, Reader, Reply};
 pub use profile::{Profile, ProfileError, Record};
 pub use queue::Queue;

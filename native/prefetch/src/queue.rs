@@ -84,6 +84,11 @@ impl Queue {
 
     /// Adds chunks that continue a sequence; they come before hints.
     pub fn add_sequence(&mut self, chunks: Range<Chunk>) {
+        self.add_in_order(chunks);
+    }
+
+    /// Adds chunks that are likely to be read next, in this order; they come before hints.
+    pub fn add_in_order(&mut self, chunks: impl IntoIterator<Item = Chunk>) {
         for chunk in chunks {
             self.asked += 1;
             self.waiting.push(Entry::Ahead(self.asked, chunk));

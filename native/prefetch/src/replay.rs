@@ -14,6 +14,7 @@ mod tests;
 use thiserror::Error;
 
 use crate::chunks::Chunk;
+use crate::files::Files;
 use crate::profile::Profile;
 
 pub use report::{Boot, Event, Report, Requests};
@@ -82,6 +83,8 @@ pub struct Policy {
     pub in_flight: usize,
     /// Chunks that it reads ahead at most; 0: none.
     pub read_ahead: Chunk,
+    /// Chunks of the rest of a file that it prefetches after a read of it at most; 0: none.
+    pub rest: usize,
 }
 
 impl Default for Policy {
@@ -91,6 +94,7 @@ impl Default for Policy {
         Self {
             in_flight: 3,
             read_ahead: 2,
+            rest: 0,
         }
     }
 }
@@ -114,6 +118,8 @@ pub struct Scenario {
     pub profile: Option<Profile>,
     /// How instances prefetch.
     pub policy: Policy,
+    /// The files of the image, for [`Policy::rest`].
+    pub files: Files,
 }
 
 /// How chunks come to the instances.

@@ -1,7 +1,7 @@
 //! Python bindings of `diffcache-prefetch`.
 
 use diffcache_prefetch::replay::{replay, Event, Links, Mode, Policy, Read, Scenario, Trace};
-use diffcache_prefetch::{Chunk, Profile, Threshold};
+use diffcache_prefetch::{Chunk, FileExtent, Files, Profile, Threshold};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -33,6 +33,8 @@ struct Boots {
     profile: Option<Vec<ProfileRow>>,
     in_flight: Option<usize>,
     read_ahead: Option<Chunk>,
+    rest: usize,
+    files: Vec<(u64, u64, u32, u64)>,
 }
 
 /// One instance's boot, in seconds.
@@ -61,6 +63,15 @@ struct Replayed {
     profile: Vec<ProfileRow>,
     events: Vec<EventRow>,
     requests: Vec<RequestRow>,
+}
+
+fn extent((start, end, file, position): (u64, u64, u32, u64)) -> FileExtent {
+    FileExtent {
+        start,
+        end,
+        file,
+        position,
+    }
 }
 
 fn refused(error: impl std::fmt::Display) -> PyErr {
@@ -129,7 +140,9 @@ impl Boots {
             policy: Policy {
                 in_flight: self.in_flight.unwrap_or(policy.in_flight),
                 read_ahead: self.read_ahead.unwrap_or(policy.read_ahead),
+                rest: self.rest,
             },
+            files: Files::new(self.files.into_iter().map(extent).collect()),
         })
     }
 }

@@ -205,8 +205,12 @@ impl Engine<'_> {
         let trace = &self.scenario.instances[instance as usize];
         let read = trace.reads[self.guests[instance as usize].next_read];
         self.guests[instance as usize].next_read += 1;
+        let mut is_known = false;
         for chunk in self.scenario.chunks_of(&read) {
-            self.access(now, instance, chunk);
+            is_known = self.access(now, instance, chunk);
+        }
+        if !is_known {
+            self.plan_rest(instance, read.offset + (read.length - 1));
         }
         if self.guests[instance as usize].missing_count == 0 {
             self.schedule_read(now, instance);
@@ -214,7 +218,18 @@ impl Engine<'_> {
         self.fill_links(now, instance);
     }
 
-    fn access(&mut self, now: u64, instance: Instance, chunk: Chunk) {
+    /// Queues the rest of the file that a read ended in.
+    fn plan_rest(&mut self, instance: Instance, byte: u64) {
+        let (scenario, most) = (self.scenario, self.scenario.policy.rest);
+        if most == 0 || !self.mode.learns() {
+            return;
+        }
+        let rest = scenario.files.rest(byte, scenario.chunk_bytes, most);
+        self.guests[instance as usize].queue.add_in_order(rest);
+    }
+
+    /// Lets an instance access a chunk; returns whether it had asked for it or was told of it before.
+    fn access(&mut self, now: u64, instance: Instance, chunk: Chunk) -> bool {
         self.accesses += 1;
         self.read.add(chunk, self.scenario.bytes_of(chunk));
         let there = self.is_there(instance, chunk);
@@ -243,6 +258,7 @@ impl Engine<'_> {
         if self.mode.learns() {
             self.guests[instance as usize].plan_prefetches(chunk, miss, is_known, reply);
         }
+        is_known
     }
 
     /// Counts an access, and asks for hints if it is a miss.

@@ -34,6 +34,7 @@ fn scenario(traces: &[(u64, &[Row])]) -> Scenario {
         instances: instances.collect(),
         profile: None,
         policy: Policy::default(),
+        files: Files::default(),
     }
 }
 
@@ -237,4 +238,24 @@ fn what_cannot_be_replayed_is_refused() {
     );
     assert_eq!("too long", field(|s| s.instances[0].start_ns = u64::MAX));
     assert_eq!("too long", field(|s| s.links.wan_mbps = 1e-300));
+}
+
+#[test]
+fn the_rest_of_a_file_is_prefetched_while_an_instance_thinks() {
+    // Chunk 0 ends with the beginning of a file that goes on in chunk 2.
+    let extent = |start, end, position| crate::files::FileExtent {
+        start,
+        end,
+        file: 0,
+        position,
+    };
+    let reads: &[_] = &[(0, 900, 100), (50_000, 2000, 100)];
+    let mut alone = scenario(&[(0, reads)]);
+    alone.files = Files::new(vec![extent(900, 1000, 0), extent(2000, 2100, 100)]);
+    let on_demand = run(&alone, Mode::First);
+    assert_eq!(vec![11_000 + 50_000 + 11_000], boots_us(&on_demand));
+    alone.policy.rest = 4;
+    let report = run(&alone, Mode::First);
+    assert_eq!(vec![11_000 + 50_000], boots_us(&report));
+    assert_eq!((1, 1), (report.boots[0].prefetched, report.boots[0].used));
 }
