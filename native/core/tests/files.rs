@@ -264,7 +264,7 @@ fn with(at: usize, bytes: &[u8]) -> Damaged {
 
 fn reason(image: &Damaged) -> String {
     let map = map_files(image).unwrap();
-    assert_covers(&map, image.len() as u64);
+    assert_covers(&map, image.len());
     map.entries[0].reason.clone()
 }
 
