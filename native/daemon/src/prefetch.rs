@@ -277,6 +277,7 @@ mod tests {
         let policy = Policy {
             in_flight,
             read_ahead: 2,
+            ..Policy::default()
         };
         Prefetcher::new(100, profile, policy)
     }

@@ -214,6 +214,7 @@ fn the_profile_is_prefetched_after_the_first_read_and_counted_when_it_is_read() 
     let policy = Policy {
         in_flight: 1,
         read_ahead: 2,
+        ..Policy::default()
     };
     let prefetcher = Prefetcher::new(4, profile, policy);
     let (file, shared) = fixture.open_with(false, Some(prefetcher));
