@@ -24,6 +24,7 @@ import time
 import typing
 
 from diffcache_openstack.agent.images import status as statuses
+from diffcache_openstack.agent.lazy import boot_sets as lazy_boot_sets
 from diffcache_openstack.agent.lazy import reports as hydration_reports
 from diffcache_openstack.agent.ssdcache import reports as volume_reports
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
@@ -67,6 +68,7 @@ class ConductorLink:
     :param revoked: keys of hosts that are not accepted; None verifies none
     :param volumes: in this host's SSD cache; None without one
     :param hydrations: reports of arriving images; None without diffcached
+    :param boot_sets: exchanges them; None without diffcached
     """
 
     def __init__(self, clients: Clients, host: hosts.HostState,
@@ -75,7 +77,8 @@ class ConductorLink:
                  interval: float,
                  revoked: revocations.Revocations | None = None,
                  volumes: cached_volumes.CachedVolumes | None = None,
-                 hydrations: hydration_reports.HydrationReports | None = None
+                 hydrations: hydration_reports.HydrationReports | None = None,
+                 boot_sets: lazy_boot_sets.BootSetExchange | None = None
                  ) -> None:
         self._conductor, self._agents, self._context = clients
         self._host = host
@@ -87,6 +90,7 @@ class ConductorLink:
         self._reported_volumes: int | None = None
         self._volumes_at = 0.0
         self._hydrations = hydrations
+        self._boot_sets = boot_sets
         self._stopped = threading.Event()
         self._registered_at: float | None = None
         self._reported_holdings: dict[views.Key, int] | None = None
@@ -130,6 +134,8 @@ class ConductorLink:
         self._report_volume_caches()
         if self._hydrations is not None:
             self._hydrations.report(self._context)
+        if self._boot_sets is not None:
+            self._boot_sets.exchange(self._context)
         # The map is needed to serve images; the history can wait.
         self._host.site_map.refresh()
         if len(self._requests):
@@ -305,6 +311,8 @@ class ConductorLink:
         self._reported_volumes = None
         if self._hydrations is not None:
             self._hydrations.repeat()
+        if self._boot_sets is not None:
+            self._boot_sets.repeat()
 
     def _note_contact(self) -> None:
         if not self._host.site_map.reachable:

@@ -55,6 +55,7 @@ from diffcache_openstack.agent.images import sources
 from diffcache_openstack.agent.images import status as statuses
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.lazy import boot_sets as lazy_boot_sets
 from diffcache_openstack.agent.lazy import daemon as lazy_daemon
 from diffcache_openstack.agent.lazy import hydrations as lazy_hydrations
 from diffcache_openstack.agent.lazy import images as lazy_images
@@ -263,17 +264,19 @@ class Agent(service.Service):
         self._servers = lazy_servers.Servers(
             self._state / 'lazy_servers.json')
         self._hydrations = self._new_hydrations()
+        self._boot_sets = self._open_boot_sets()
         self.status = statuses.HostStatus(
             self.conf, self.plane, self.host, self.filler, self.requests,
             self.ingest.report if self.ingest is not None else None,
             {'patches_requested': self._patch_requests.counts,
              'arriving_bases': self._arrivals.counts,
              'new_images': self._new_images.counts,
-             'build_modes': self.server.modes.report})
+             'build_modes': self.server.modes.report,
+             'boot_sets': lambda: self._lazy.boot_set_counts()})
         self._link = link.ConductorLink(
             self._clients, self.host, self.status, self.requests,
             self.conf.agent.heartbeat_interval, self._revoked, self._volumes,
-            self._new_hydration_reports())
+            self._new_hydration_reports(), self._new_boot_set_exchange())
 
     def _build_local(self) -> None:
         options = self.conf.agent
@@ -299,9 +302,12 @@ class Agent(service.Service):
         self._lazy = lazy_images.LazyImages(
             self.conf.lazy, self.host,
             lazy_images.Supply(self._builder, self.transfers, prices,
-                               self._new_throttle),
+                               self._new_throttle,
+                               windows.Windows(
+                                   self.conf.fill.windows).open_now),
             lazy_images.Users(self._servers, self._learning,
-                              self._hydrations), read_versions)
+                              self._hydrations, self._boot_sets),
+            read_versions)
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self._delivery, usage,
             local_versions.LocalVersions(
@@ -323,6 +329,21 @@ class Agent(service.Service):
         return lazy_hydrations.Hydrations(
             lazy_daemon.Daemon(options.socket), self._servers,
             self._state / 'hydrations.json')
+
+    def _open_boot_sets(self) -> lazy_boot_sets.BootSets | None:
+        if not self.conf.lazy.socket or self.conf.agent.role == REPOSITORY:
+            return None
+        return lazy_boot_sets.BootSets(self._state / 'boot_sets.json',
+                                       self._state / 'boot_sets')
+
+    def _new_boot_set_exchange(self
+                               ) -> lazy_boot_sets.BootSetExchange | None:
+        if self._boot_sets is None:
+            return None
+        return lazy_boot_sets.BootSetExchange(
+            self.name, self._boot_sets,
+            conductor_lazy_api.LazyAPI(self._bus, self.conf),
+            lambda: self._lazy.wake(), self.conf.agent.heartbeat_interval)
 
     def _new_hydration_reports(self
                                ) -> hydration_reports.HydrationReports | None:

@@ -161,6 +161,7 @@ PRECACHE_JOB = Resource('precache_job', {
             'generation', 'priority', 'rate', 'window', 'pinned',
             'expires_at', 'images', 'families', 'availability_zones',
             'created_at', 'updated_at'),
+    'boot_set': since('1.15'),
     **_closed('hosts', 'aggregates'),
     'message': Field(operators=True, substitute=explanations.of_job),
     'progress': Field(parts=_open('targets', 'ready', 'failed', 'bytes',

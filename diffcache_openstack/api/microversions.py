@@ -68,6 +68,9 @@ HISTORY: dict[str, str] = {
             ' carried to this one, until enough instances have read it.',
     '1.14': 'Volumes in SSD caches have ``guest_page_cache``, the blocks of'
             ' their server\'s page cache.',
+    '1.15': 'Boot sets, the chunks that boots read: precache jobs have'
+            ' ``boot_set``, and their targets are ready by the way'
+            ' ``boot_set``. ``GET /v1/hosts/{name}/boot-sets``.',
 }
 
 

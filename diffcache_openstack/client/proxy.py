@@ -70,6 +70,11 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         """List images that a repository could not add yet."""
         return self._list(_host.PendingImage, host=base.part(name), **query)
 
+    def boot_sets(self, name: str, **query: typing.Any
+                  ) -> Listing[_host.BootSet]:
+        """List the boot sets that a host is to have or has."""
+        return self._list(_host.BootSet, host=base.part(name), **query)
+
     def volume_caches(self, **query: typing.Any
                       ) -> Listing[_volume.VolumeCache]:
         """List volumes in SSD caches of hosts."""

@@ -34,9 +34,11 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import windows
 from diffcache_openstack.conductor import agent_notifier
+from diffcache_openstack.conductor import boot_set_progress
 from diffcache_openstack.conductor import compute
 from diffcache_openstack.conductor.planning import planner as planners
 from diffcache_openstack.conductor import quotas
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import fills as fill_reports
@@ -81,16 +83,19 @@ class Precacher:
         # Sites of jobs without any host to plan for.
         self._empty_sites: set[str] = set()
 
-    def create(self, job: objects.PrecacheJob) -> None:
+    def create(self, job: objects.PrecacheJob, boot_set: bool = False
+               ) -> None:
         """Store a job; the next round processes it.
 
+        :param boot_set: whether it wants the boot sets of its images
         :raises QuotaExceeded: the project has as many as it may
         """
         check_window(job.window)
         _check_expiry(job.expires_at)
         with self._quotas.admission(job.project_id, quotas.JOBS):
-            self._database.write(db.create, job, base.now())
-        LOG.info('Created precache job %s: %d images and %d families', job.id,
+            self._database.write(db.create, job, base.now(), boot_set)
+        LOG.info('Created precache job %s: %s %d images and %d families',
+                 job.id, 'boot sets of' if boot_set else 'all of',
                  len(job.images), len(job.families))
 
     def update(self, job_id: str, generation: int,
@@ -129,10 +134,13 @@ class Precacher:
         for job_id in self._database.write(db.expire, now):
             LOG.info('Precache job %s has expired', job_id)
         jobs = self._database.read(db.living)
+        sets = self._database.read(db.boot_set_jobs)
+        known = self._database.read(boot_sets.of_images) if sets else {}
         for job in jobs:
-            self._aim(job, now)
+            self._aim(job, now, known if job.id in sets else None)
         self._plan()
-        self._follow(jobs, now)
+        self._follow([job for job in jobs if job.id not in sets], now)
+        self._follow_sets([job for job in jobs if job.id in sets], now)
 
     def tidy(self) -> None:
         """Delete jobs that ended long ago."""
@@ -140,8 +148,11 @@ class Precacher:
 
     # -- targets of jobs
 
-    def _aim(self, job, now):
-        """Update a job's targets to the hosts and images it names now."""
+    def _aim(self, job, now, sets):
+        """Update a job's targets to the hosts and images it names now.
+
+        :param sets: what boots read of images, if it wants that alone
+        """
         self._database.write(db.set_open, job.id,
                              is_open(job, datetime.datetime.now()))
         try:
@@ -154,6 +165,10 @@ class Precacher:
             self._database.write(db.set_message, job.id, str(error))
             return
         images = self._database.read(db.wanted_images, job)
+        if sets is not None:
+            images = [image._replace(
+                size=sets[image.content_id].bytes
+                if image.content_id in sets else 0) for image in images]
         message = _nothing_to_do(job, hosts, images)
         self._database.write(db.set_message, job.id, message)
         self._database.write(db.sync_targets, job.id, hosts, images, now)
@@ -213,6 +228,16 @@ class Precacher:
             self._database.write(
                 db.set_progress, job.id,
                 [view.progress(job, row) for row in rows], now)
+
+    def _follow_sets(self, jobs, now):
+        if not jobs:
+            return
+        view = self._database.read(boot_set_progress.read)
+        for job in jobs:
+            rows = self._database.read(db.targets, job.id)
+            self._database.write(
+                db.set_progress, job.id,
+                [view.progress(row) for row in rows], now)
 
 
 def _nothing_to_do(job, hosts, images):

@@ -124,6 +124,18 @@ servers of a new image wait for more of what they read. Conductors read this
 option.
 '''),
     cfg.FloatOpt(
+        'boot_set_share',
+        default=0.1,
+        min=0.0,
+        max=1.0,
+        help='''
+Share of each host's ``[agent] cache_capacity`` for boot sets: the chunks that
+boots read, of images that the host does not hold. Whole percents count. What
+sets may take is not there for whole images. With higher values lazy boots of
+more images start without waiting; 0 plans none, and precache jobs get none.
+Set the same value for all conductors; agents do not read it.
+'''),
+    cfg.FloatOpt(
         'worth_seconds',
         default=2.0,
         min=0.0,

@@ -588,6 +588,8 @@ class PrecacheJob(Base):
     rate: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
     window: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
     pinned: orm.Mapped[bool]
+    boot_set: orm.Mapped[bool] = orm.mapped_column(
+        default=False, server_default=sa.false())
     is_open: orm.Mapped[bool]
     dirty: orm.Mapped[bool]
     message: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
@@ -839,6 +841,57 @@ class Profile(Base):
         sa.BigInteger)
     carried_chunks: orm.Mapped[int | None]
     carried_rows: orm.Mapped[bytes | None] = orm.mapped_column(PACKED)
+
+
+class BootSetHost(Base):
+    """A host that serves images while they arrive, and so may have boot sets.
+
+    ``generation`` is that of the sets which it is to have.
+    """
+
+    __tablename__ = 'boot_set_hosts'
+
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True,
+        autoincrement=False)
+    generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    reported_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class BootSet(Base):
+    """The chunks that boots read of a content, at one host.
+
+    ``wanted`` is whether the plan, or a precache job (``pinned``), wants it
+    there; ``bytes`` is its size, and ``rows`` are packed like those of
+    profiles. ``requests`` are boots by day, each of which would wait
+    ``wait_seconds`` without the set; ``saved_seconds`` by day are those of all
+    boots of the site. ``state``, ``held_bytes`` and ``message`` are the
+    host's.
+    """
+
+    __tablename__ = 'boot_sets'
+    __table_args__ = (
+        sa.Index('ix_boot_sets_content_id', 'content_id'),
+        TABLE_OPTIONS,
+    )
+
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True,
+        autoincrement=False)
+    content_id: orm.Mapped[str] = orm.mapped_column(HASH, primary_key=True)
+    image_id: orm.Mapped[str] = orm.mapped_column(TEMPLATE)
+    wanted: orm.Mapped[bool]
+    pinned: orm.Mapped[bool]
+    rows: orm.Mapped[bytes] = orm.mapped_column(PACKED)
+    bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    requests: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    wait_seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    from_peer: orm.Mapped[bool]
+    saved_seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    held_bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    message: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 
 
 class ProfileContribution(Base):

@@ -29,7 +29,7 @@ _LISTS = ('images', 'families', 'hosts', 'aggregates', 'availability_zones')
 _PLAIN = ('id', 'name', 'project_id', 'user_id', 'request_id', 'state',
           'generation', 'priority', 'rate', 'window', 'pinned', 'message',
           'expires_at')
-_SHOWN = (*_PLAIN, *_LISTS, 'created_at', 'updated_at')
+_SHOWN = (*_PLAIN, *_LISTS, 'boot_set', 'created_at', 'updated_at')
 CHANGEABLE = ('name', 'priority', 'rate', 'window', 'pinned', 'expires_at')
 _PROGRESS = ('state', 'way', 'bytes_done', 'attempts', 'retry_at', 'message')
 # Changes of these alone make no new plan.
@@ -71,14 +71,19 @@ class Progress(typing.NamedTuple):
 
 
 def create(session: orm.Session, job: objects.PrecacheJob,
-           when: datetime.datetime) -> None:
-    """Create a job, unless one with its ID exists."""
+           when: datetime.datetime, boot_set: bool = False) -> None:
+    """Create a job, unless one with its ID exists.
+
+    :param boot_set: whether it wants the boot sets of its images, not the
+        images
+    """
     if session.get(models.PrecacheJob, job.id) is not None:
         return
     session.add(models.PrecacheJob(
         **{name: getattr(job, name) for name in _PLAIN},
         **{name: json.dumps(getattr(job, name)) for name in _LISTS},
-        is_open=False, dirty=True, created_at=when, updated_at=when))
+        boot_set=boot_set, is_open=False, dirty=True, created_at=when,
+        updated_at=when))
     session.flush()
 
 
@@ -161,6 +166,34 @@ def living(session: orm.Session) -> list[objects.PrecacheJob]:
         .order_by(table.priority.desc(), table.created_at, table.id))]
 
 
+def boot_set_jobs(session: orm.Session) -> set[str]:
+    """Return the ids of active jobs that want boot sets."""
+    table = models.PrecacheJob
+    return set(session.scalars(sa.select(table.id).where(
+        table.boot_set, table.state.in_(precache.LIVING))))
+
+
+def boot_set_pins(session: orm.Session, site: str) -> list[tuple[str, str]]:
+    """Return (host, content id) of the sets that jobs want at a site.
+
+    Those of the most important jobs come first. A job whose window is closed
+    keeps what it has brought already.
+    """
+    job, target = models.PrecacheJob, models.PrecacheTarget
+    rows = session.execute(
+        sa.select(target.host, target.content_id,
+                  sa.func.max(job.priority).label('priority'))
+        .join(job, job.id == target.job_id)
+        .join(models.Host, models.Host.name == target.host)
+        .where(models.Host.site == site, target.content_id.is_not(None),
+               job.boot_set, job.state.in_(precache.LIVING),
+               sa.or_(job.is_open, target.state == precache.READY))
+        .group_by(target.host, target.content_id)
+        .order_by(sa.desc('priority'), target.host, target.content_id))
+    return [(host, content_id) for host, content_id, _priority in rows
+            if content_id is not None]
+
+
 def dirty(session: orm.Session) -> list[objects.PrecacheJob]:
     """List jobs, ended or not, whose sites need a new plan."""
     table = models.PrecacheJob
@@ -230,12 +263,14 @@ def sync_targets(session: orm.Session, job_id: str,
             bytes_total=known[image].size or 0, bytes_done=0,
             updated_at=when)
         for host, image in added)
+    changed = bool(added or rows.keys() - wanted)
     for key in wanted & rows.keys():
         image = known[key[1]]
         rows[key].content_id = image.content_id
+        # A boot set has no size before anything is known of boots.
+        changed |= not rows[key].bytes_total and bool(image.size)
         rows[key].bytes_total = image.size or 0
     session.flush()
-    changed = bool(added or rows.keys() - wanted)
     if changed:
         _need(session, job_id).dirty = True
     return changed
@@ -284,7 +319,7 @@ def demand(session: orm.Session, site: str) -> list[objects.PrecacheDemand]:
         .join(job, job.id == target.job_id)
         .join(models.Host, models.Host.name == target.host)
         .where(models.Host.site == site, target.content_id.is_not(None),
-               job.state.in_(precache.LIVING),
+               job.state.in_(precache.LIVING), sa.not_(job.boot_set),
                sa.or_(job.is_open, target.state == precache.READY))
         .group_by(target.host, target.content_id)
         .order_by(target.host, target.content_id))

@@ -285,6 +285,8 @@ class BootSets:
     :param templates: that have a set
     :param megabytes: of the set of each
     :param hosts: that serve images while they arrive, 1..K
+    :param capacities: MB of each host's cache, shape (K,); the instance may
+        have set some aside for boot sets
     :param present: (template, host) of sets that need no transfer
     :param pinned: (template, host) that come first, the most important first
     """
@@ -292,6 +294,7 @@ class BootSets:
     templates: tuple[int, ...]
     megabytes: tuple[float, ...]
     hosts: frozenset[int]
+    capacities: np.ndarray
     present: frozenset[tuple[int, int]] = frozenset()
     pinned: tuple[tuple[int, int], ...] = ()
 
@@ -343,8 +346,8 @@ def candidates_of(
     found = Candidates(
         sizes=sizes, waits=waits, near=near,
         rates=instance.rates[templates].reshape(shape),
-        capacities=instance.capacities.astype(float),
-        limits=instance.capacities - pins, sites=instance.sites,
+        capacities=sets.capacities.astype(float),
+        limits=sets.capacities - pins, sites=instance.sites,
         barred=barred, pinned=tuple(
             (templates.index(j), host) for j, host in sets.pinned))
     return dataclasses.replace(

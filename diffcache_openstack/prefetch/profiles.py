@@ -31,6 +31,8 @@ from diffcache_openstack.common import exceptions
 
 # Bytes of a chunk, as diffcached counts reads.
 CHUNK = 256 << 10
+# That repositories send together, as diffcached asks for them.
+GROUP_CHUNKS = 4
 # Of servers that read alike: a flavor's name, or what a user chose.
 LABEL_PATTERN = r'[A-Za-z0-9 ._:@+-]{0,128}'
 # Chunks of a profile: 2 GiB of an image. A boot reads some hundred.
@@ -137,6 +139,27 @@ def bounded(rows: Rows) -> Rows:
     order = sorted(rows.items(), key=lambda row: (
         -row[1][0], row[1][1] / row[1][0], row[0]))
     return dict(order[:MOST_ROWS])
+
+
+def chosen(rows: Rows) -> Rows:
+    """Return the rows that diffcached prefetches by: those read often enough.
+
+    That is by a tenth of the instances that read the most frequent chunk.
+    """
+    # A tenth of a whole number may exceed it by rounding, in floats.
+    least = max(1, -(-instances(rows) // 10))
+    return bounded({chunk: row for chunk, row in rows.items()
+                    if row[0] >= least})
+
+
+def size_of(rows: Rows, image_bytes: int) -> int:
+    """Return the bytes that come with the chunks of a profile of an image.
+
+    Over a WAN that is each group of chunks which has one of them.
+    """
+    group = GROUP_CHUNKS * CHUNK
+    return sum(max(0, min(group, image_bytes - number * group))
+               for number in {chunk // GROUP_CHUNKS for chunk in rows})
 
 
 def added(rows: Rows, more: Rows) -> Rows:

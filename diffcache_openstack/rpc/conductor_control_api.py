@@ -31,6 +31,7 @@ HISTORY = rpc_history.History({
     '1.0': ('propose_plan', 'apply_plan', 'cancel_plan', 'explain_plan',
             'what_if', 'create_precache_job', 'update_precache_job',
             'cancel_precache_job', 'retry_precache_job'),
+    '1.1': ('create_precache_job.boot_set',),
 })
 VERSION = HISTORY.latest
 
@@ -106,14 +107,19 @@ class ControlAPI:
                                   changes=changes, **chosen)
 
     def create_precache_job(self, ctxt: contexts.RequestContext,
-                            job: objects.PrecacheJob) -> None:
+                            job: objects.PrecacheJob,
+                            boot_set: bool = False) -> None:
         """Store a job, and start working on it.
 
         A job whose id is known is left alone.
 
-        :raises InvalidInput: its time window cannot be read
+        :param boot_set: whether it wants the boot sets of its images
+        :raises InvalidInput: its time window cannot be read, or the conductor
+            is older than boot sets
         """
-        self._client.call(ctxt, 'create_precache_job', job=job)
+        # Conductors of earlier releases know whole images alone.
+        wanted = {'boot_set': True} if boot_set else {}
+        self._client.call(ctxt, 'create_precache_job', job=job, **wanted)
 
     def update_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
                             generation: int,

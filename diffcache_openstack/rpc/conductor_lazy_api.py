@@ -36,6 +36,7 @@ HISTORY = rpc_history.History({
     '1.1': ('import_profile', 'delete_profile'),
     '1.2': ('report_hydrations', 'change_hydration'),
     '1.3': ('carry_work', 'report_carried'),
+    '1.4': ('exchange_boot_sets',),
 })
 VERSION = HISTORY.latest
 
@@ -55,6 +56,20 @@ class Reads:
     label: str
     run: int
     number: int
+    rows: profiles.Rows
+
+
+@dataclasses.dataclass(frozen=True)
+class BootSet:
+    """A boot set that a host is to have.
+
+    :ivar bytes: of its chunks
+    :ivar rows: of the profile that diffcached fetches by
+    """
+
+    content_id: str
+    image_id: str
+    bytes: int
     rows: profiles.Rows
 
 
@@ -213,3 +228,25 @@ class LazyAPI:
         """
         self._client.call(ctxt, 'change_hydration', server_id=server_id,
                           generation=generation, wanted=wanted)
+
+    def exchange_boot_sets(self, ctxt: contexts.RequestContext, host: str,
+                           sets: collections.abc.Sequence[
+                               tuple[str, int, str, str | None]],
+                           known: int | None
+                           ) -> tuple[int, list[BootSet]] | None:
+        """Report the boot sets of a host; return those that it is to have.
+
+        :param sets: content id, bytes that are there, state and message
+        :param known: generation of the sets that the host knows
+        :returns: generation and sets; None if the host knows them
+        :raises NotFound: the host is not registered
+        :raises InvalidInput: the conductor is older than this method
+        """
+        found = self._client.call(
+            ctxt, 'exchange_boot_sets', host=host,
+            sets=[list(each) for each in sets], known=known)
+        return found and (found['generation'], [
+            BootSet(each['content_id'], each['image_id'], each['bytes'],
+                    {chunk: (count, total_us)
+                     for chunk, count, total_us in each['rows']})
+            for each in found['sets']])

@@ -24,6 +24,7 @@ from oslo_versionedobjects import fields as oslo_fields
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import host_keys
+from diffcache_openstack.objects import boot_set
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import hydration
@@ -52,6 +53,8 @@ MOST_HOSTS = 100_000
 MOST_VOLUMES = 65_536
 # Of one host.
 MOST_SERVERS = 65_536
+# At one host.
+MOST_BOOT_SETS = 1000
 # Whose servers one host runs of one image.
 MOST_PROJECTS = 1000
 
@@ -292,7 +295,9 @@ _CONTROL: Table = {
                                           nullable=True)},
             changes=False),
         'create_precache_job': Method(CONTROLLER,
-                                      {'job': _object('PrecacheJob')}),
+                                      {'job': _object('PrecacheJob'),
+                                       'boot_set': fields.BooleanField(
+                                           nullable=True)}),
         'update_precache_job': Method(CONTROLLER, {
             'job_id': UUID, 'generation': COUNT,
             'values': _field(Record(
@@ -357,6 +362,12 @@ _LAZY: Table = {
         'report_carried': Method(
             REPOSITORY, {'host': HOST, 'image_id': IMAGE, 'profile_id': UUID,
                          'rows': _ROWS}, speakers=_argument_host),
+        'exchange_boot_sets': Method(
+            HOSTS, {'host': HOST, 'sets': _field(fields.List(Tuple(
+                fields.HashField(), COUNT,
+                fields.EnumField(boot_set.STATES),
+                fields.TextField(nullable=True)), MOST_BOOT_SETS)),
+                'known': GENERATION}, speakers=_argument_host),
     }.items()}
 
 _VERSIONS: Table = {

@@ -26,6 +26,7 @@ import time
 import typing
 
 from diffcache_openstack.agent.lazy import daemon as daemons
+from diffcache_openstack.agent.lazy import served_sets
 from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -234,7 +235,9 @@ class Hydrations:
         return record
 
     def _mode(self, status: daemons.Document) -> str:
-        return self._record(status).paused or status['hydration']['mode']
+        mode = self._record(status).paused or status['hydration']['mode']
+        # What a boot set fetches is over when its image is hydrated.
+        return hydration.NONE if mode == served_sets.PROFILE else mode
 
     def _describe(self, server: lazy_servers.Server,
                   status: daemons.Document) -> objects.Hydration:

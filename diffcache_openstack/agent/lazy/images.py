@@ -32,9 +32,11 @@ from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import costs as prices
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers as transfer
+from diffcache_openstack.agent.lazy import boot_sets as lazy_boot_sets
 from diffcache_openstack.agent.lazy import daemon as daemons
 from diffcache_openstack.agent.lazy import hydrations as lazy_hydrations
 from diffcache_openstack.agent.lazy import learning as learnings
+from diffcache_openstack.agent.lazy import served_sets
 from diffcache_openstack.agent.lazy import served_versions
 from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.lazy import sources as lazy_sources
@@ -55,6 +57,10 @@ MOST_HOMES = 64
 DISABLED = 'disabled'
 HELD = 'held'
 QUICK = 'quick'
+
+
+def _always() -> bool:
+    return True
 
 
 @dataclasses.dataclass
@@ -83,12 +89,14 @@ class Supply(typing.NamedTuple):
     :ivar transfers: of this host
     :ivar costs: what images cost here
     :ivar new_throttle: gives the throttle of a request
+    :ivar may_fill: whether the windows of fills are open
     """
 
     builder: building.Builder
     transfers: transfer.Transfers
     costs: prices.Costs
     new_throttle: collections.abc.Callable[[], throttles.Throttle]
+    may_fill: collections.abc.Callable[[], bool] = _always
 
 
 class Users(typing.NamedTuple):
@@ -97,11 +105,13 @@ class Users(typing.NamedTuple):
     :ivar servers: that boot from them
     :ivar learning: exchanges what is read of them; None for none
     :ivar hydrations: of the images; None without diffcached
+    :ivar boot_sets: that this host is to have; None for none
     """
 
     servers: lazy_servers.Servers
     learning: learnings.Learning | None = None
     hydrations: lazy_hydrations.Hydrations | None = None
+    boot_sets: lazy_boot_sets.BootSets | None = None
 
 
 class LazyImages:
@@ -121,7 +131,8 @@ class LazyImages:
         self._options = options
         self._host = host
         self._supply = supply
-        self._servers, self._learning, self._hydrations = users
+        self._servers = users.servers
+        self._learning, self._hydrations = users.learning, users.hydrations
         self._sources = lazy_sources.ImageSources(
             host, supply.transfers, supply.builder.sources)
         self._daemon = daemons.Daemon(options.socket) \
@@ -131,13 +142,31 @@ class LazyImages:
             self._versions = served_versions.ServedVersions(
                 self._daemon, versions, self._servers,
                 self._serving_options())
+        self._sets: served_sets.ServedSets | None = None
+        if self._daemon is not None and users.boot_sets is not None:
+            self._sets = served_sets.ServedSets(
+                host, users.boot_sets, self._means_of_sets(self._daemon))
         self._lock = threading.Lock()
         self._served: dict[str, Served] = {}
         self._wake = threading.Event()
         self._closing = False
         self._thread: threading.Thread | None = None
 
+    def _means_of_sets(self, daemon: daemons.Daemon) -> served_sets.Means:
+        transfers = self._supply.transfers
+        return served_sets.Means(
+            daemon, self._document, self._bring_manifest, transfers.attach,
+            transfers.detach, self._supply.may_fill)
+
     # -- life
+
+    def wake(self) -> None:
+        """Look after images at once."""
+        self._wake.set()
+
+    def boot_set_counts(self) -> dict[str, int]:
+        """Return how many boot sets were served, dropped, and failed."""
+        return dict(self._sets.counts) if self._sets is not None else {}
 
     def start(self) -> None:
         """Look after images, from a thread."""
@@ -157,6 +186,8 @@ class LazyImages:
             for served in self._served.values():
                 served.uses.close()
             self._served.clear()
+            if self._sets is not None:
+                self._sets.close()
 
     # -- requests
 
@@ -247,7 +278,7 @@ class LazyImages:
         with self._lock:
             served = self._served.get(content_id)
         return {**common, 'held': served is not None and served.held,
-                'image_ids': [
+                'boot_set': self._is_set(content_id), 'image_ids': [
                     template.id for template
                     in self._host.site_map.current().templates
                     if template.content_id == content_id]}
@@ -294,6 +325,8 @@ class LazyImages:
             if self._versions is not None and self._versions.owns(content_id):
                 self._versions.release(content_id)
                 return
+            if self._is_set(content_id):
+                return  # It waits for its first server.
             served = self._served.get(content_id)
             if served is None:
                 raise exceptions.NotFound(
@@ -308,6 +341,8 @@ class LazyImages:
         """
         if self._daemon is None:
             return
+        if self._sets is not None:
+            self._sets.prepare()
         with self._lock:
             # What is added meanwhile waits: it must not seem to be gone.
             found = {each['content_id']: each
@@ -318,12 +353,29 @@ class LazyImages:
             if self._versions is not None:
                 self._versions.keep(found)
             for content_id, status in found.items():
+                if self._is_set(content_id):
+                    self._renew_set(content_id, status)
+                    continue
                 try:
                     self._look_at(content_id, status)
                 except (exceptions.DiffCacheError, OSError) as error:
                     LOG.warning('Could not look after the content %s, which'
                                 ' is served while it arrives: %s',
                                 content_id, error)
+            if self._sets is not None:
+                self._sets.look(found)
+
+    def _renew_set(self, content_id: str, status: daemons.Document) -> None:
+        try:
+            self._renew_sources(views.Key(views.TEMPLATES, content_id),
+                                status)
+        except (exceptions.DiffCacheError, OSError) as error:
+            LOG.warning('Could not renew the sources of the boot set of'
+                        ' content %s: %s', content_id, error)
+
+    def _is_set(self, content_id: str) -> bool:
+        """Return whether no server has begun to boot from a content."""
+        return self._sets is not None and self._sets.owns(content_id)
 
     def _consider(self, content_id: str, server: lazy_servers.Server,
                   wish: lazy_servers.Wish) -> None:
@@ -351,23 +403,18 @@ class LazyImages:
     def _add(self, template: views.TemplateRef, key: views.Key
              ) -> dict[str, typing.Any]:
         assert self._daemon is not None
-        manifest = self._supply.builder.manifest(
-            key.id, self._supply.new_throttle())
-        wanted = {
-            'manifest': str(manifest), 'sources': self._sources.of(key),
-            'homes': self._homes(), **self._serving_options()}
+        wanted = {**self._document(key), **self._serving_options()}
         profile = self._learning and self._learning.profile(key.id)
         if profile:
             wanted['profile'] = str(profile)
-        if not wanted['sources']:
-            raise exceptions.ServiceUnavailable(
-                f'No host that answers has image {template.id}; it can be'
-                f' served when one does.')
         served = self._served.get(key.id)
         if served is None:
             served = self._take_room(key, template.data_size)
         try:
+            if self._sets is not None and self._is_set(key.id):
+                self._sets.hand_over(key.id)
             status = self._daemon.add(key.id, wanted)
+            self._hydrate_set(key.id, status)
         except BaseException:
             if key.id not in self._served:
                 served.uses.close()
@@ -380,6 +427,35 @@ class LazyImages:
         self._attach(key, status, served)
         self._servers.follow(key.id)
         return {'path': status['path'], 'reason': None}
+
+    def _document(self, key: views.Key) -> daemons.Document:
+        """Return what diffcached needs to serve an image.
+
+        :raises DiffCacheError: no source has it, or its manifest
+        """
+        manifest = self._bring_manifest(key.id)
+        sources = self._sources.of(key)
+        if not sources:
+            raise exceptions.ServiceUnavailable(
+                f'No host that answers has the image content {key.id}; it can'
+                f' be served when one does.')
+        return {'manifest': str(manifest), 'sources': sources,
+                'homes': self._homes(), 'wait': self._options.wait}
+
+    def _bring_manifest(self, content_id: str) -> pathlib.Path:
+        return self._supply.builder.manifest(content_id,
+                                             self._supply.new_throttle())
+
+    def _hydrate_set(self, content_id: str, status: daemons.Document) -> None:
+        """Have the rest fetched of what was served for its boot set."""
+        assert self._daemon is not None
+        if status.get('hydration', {}).get('mode') != served_sets.PROFILE:
+            return
+        options = self._serving_options()
+        self._daemon.change(content_id, {
+            'hydrate': options['hydrate'], 'rate': options.get('rate')})
+        LOG.info('A server boots from content %s, whose boot set is here',
+                 content_id)
 
     def _serving_options(self) -> dict[str, typing.Any]:
         options = self._options
@@ -444,6 +520,8 @@ class LazyImages:
         if not status.get('complete'):
             self._attach(key, status, served)
             self._renew_sources(key, status)
+            # The agent may have ended before it did this.
+            self._hydrate_set(content_id, status)
         elif not served.held and not served.released:
             self._hold(key, pathlib.Path(status['data_path']), served)
         if served.released:

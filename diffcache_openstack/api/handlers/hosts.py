@@ -31,6 +31,7 @@ TABLE = routing.Table()
 _ONLY_DEAD = microversions.parse('1.5')
 _NETWORK = microversions.parse('1.8')
 _PENDING = microversions.parse('1.7')
+_BOOT_SETS = microversions.parse('1.15')
 
 
 @TABLE.route('GET', '/v1/hosts', policy=policies.LIST,
@@ -91,6 +92,22 @@ def list_pending_images(request: requests.Request, name: str
     part = request.look(host_views.list_pending_images, name,
                         request.filters(), request.page)
     return paging.document(request, 'pending_images', part)
+
+
+@TABLE.route('GET', '/v1/hosts/<name>/boot-sets', policy=policies.SHOW,
+             since=_BOOT_SETS, query=schemas.BOOT_SETS_QUERY,
+             shows=fields.OPERATORS, response=schemas.BOOT_SETS)
+def list_boot_sets(request: requests.Request, name: str
+                   ) -> dict[str, typing.Any]:
+    """List the boot sets that a host is to have or has, and why.
+
+    Each of ``requests`` boots by day would wait ``wait_seconds`` for its
+    chunks without it, which come from a host of the site (``from_peer``) or
+    over the WAN; all boots of the site would wait ``saved_seconds`` longer.
+    """
+    part = request.look(host_views.list_boot_sets, name, request.filters(),
+                        request.page)
+    return paging.document(request, 'boot_sets', part)
 
 
 @TABLE.route('DELETE', '/v1/hosts/<name>', policy=policies.DELETE,

@@ -15,9 +15,11 @@ import typing
 import uuid
 
 from oslo_utils import timeutils
+from werkzeug import exceptions as http
 
 from diffcache_openstack.api import fields
 from diffcache_openstack.api import host_ids
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import base
 from diffcache_openstack.api.policies import precache as policies
@@ -28,6 +30,7 @@ from diffcache_openstack.db import precache as db
 from diffcache_openstack import objects
 
 TABLE = routing.Table()
+_BOOT_SETS = microversions.parse('1.15')
 
 
 def _find(request: requests.Request, job_id: str
@@ -79,9 +82,19 @@ def list_targets(request: requests.Request, job_id: str
              response=schemas.SHOW, status=202)
 def create_job(request: requests.Request
                ) -> tuple[dict[str, typing.Any], dict[str, str]]:
-    """Create a precache job."""
+    """Create a precache job.
+
+    From version 1.15 on, a job with ``boot_set`` wants the boot sets of its
+    images instead of the images; ``pinned`` has no effect then.
+    """
     job_id = str(uuid.uuid4())
     values = dict(request.document['precache_job'])
+    if 'boot_set' in values and request.version < _BOOT_SETS:
+        raise http.BadRequest(
+            f'precache_job.boot_set needs version {_BOOT_SETS} of the API;'
+            f' send "{microversions.HEADER}: {microversions.SERVICE_TYPE}'
+            f' {_BOOT_SETS}".')
+    boot_set = values.pop('boot_set', False)
     if values.get('expires_at'):
         values['expires_at'] = timeutils.parse_isotime(values['expires_at'])
     context = request.context
@@ -90,7 +103,7 @@ def create_job(request: requests.Request
             id=job_id, project_id=context.project_id,
             user_id=context.user_id,
             request_id=context.global_request_id or context.request_id,
-            **values))
+            **values), boot_set)
     return _shown(request, job_id), {
         'Location': f'{request.url_root}v1/precache-jobs/{job_id}'}
 

@@ -20,7 +20,8 @@ LIST = RULES.add(
 SHOW = RULES.add(
     'show', base.OPERATOR_READER, 'Show a host and the objects it holds.',
     ('GET', '/v1/hosts/{name}'), ('GET', '/v1/hosts/{name}/objects'),
-    ('GET', '/v1/hosts/{name}/pending-images'))
+    ('GET', '/v1/hosts/{name}/pending-images'),
+    ('GET', '/v1/hosts/{name}/boot-sets'))
 DELETE = RULES.add(
     'delete', base.ADMIN, 'Remove a host.',
     ('DELETE', '/v1/hosts/{name}'))

@@ -12,6 +12,7 @@
 """Schemas of hosts."""
 
 from diffcache_openstack.api.schemas import common
+from diffcache_openstack.objects import boot_set
 from diffcache_openstack.objects import pending_image
 
 _KIND = {'type': 'string', 'enum': ['templates', 'patches', 'manifests',
@@ -71,3 +72,14 @@ PENDING_QUERY = common.paged_query({
 PENDING = common.listing('pending_images', common.closed({
     'image_id': common.TEMPLATE, 'state': _STATE, 'attempts': common.COUNT,
     'error': common.TEXT_OR_NULL, 'retry_at': common.INSTANT_OR_NULL}))
+
+_SET_STATE = {'type': 'string', 'enum': list(boot_set.STATES)}
+BOOT_SETS_QUERY = common.paged_query({
+    'state': {**_SET_STATE, 'description': 'List only sets in this state.'}})
+BOOT_SETS = common.listing('boot_sets', common.closed({
+    'content_id': common.HASH, 'image_id': common.STRING,
+    'wanted': common.BOOLEAN, 'pinned': common.BOOLEAN,
+    'bytes': common.COUNT, 'held_bytes': common.COUNT, 'state': _SET_STATE,
+    'requests': common.NUMBER, 'wait_seconds': common.NUMBER,
+    'from_peer': common.BOOLEAN, 'saved_seconds': common.NUMBER,
+    'message': common.TEXT_OR_NULL, 'updated_at': common.INSTANT}))

@@ -53,13 +53,18 @@ _PROGRESS = common.closed({
     'bytes': common.COUNT, 'bytes_done': common.COUNT})
 # Null for callers who may not see names of hosts.
 _HIDEABLE = {'type': ['array', 'null'], 'items': common.NAME}
+_BOOT_SET = {'boot_set': {
+    **common.BOOLEAN, 'description':
+    'Cache the boot sets of the images: what boots read, on hosts that need'
+    ' not have the images; from version 1.15 on.'}}
 _JOB = common.closed({
     'id': common.UUID, 'project_id': common.TEXT_OR_NULL,
     'user_id': common.TEXT_OR_NULL, 'state': _STATE,
     'generation': common.COUNT, 'message': common.TEXT_OR_NULL,
     'request_id': common.TEXT_OR_NULL, 'created_at': common.INSTANT,
     'updated_at': common.INSTANT, 'progress': _PROGRESS,
-    **_CHANGEABLE, **_TARGETS, 'hosts': _HIDEABLE, 'aggregates': _HIDEABLE})
+    **_CHANGEABLE, **_TARGETS, **_BOOT_SET, 'hosts': _HIDEABLE,
+    'aggregates': _HIDEABLE}, _BOOT_SET)
 
 LIST_QUERY = common.paged_query({
     'state': {**_STATE, 'description': 'List only jobs in this state.'},
@@ -81,9 +86,9 @@ TARGETS = common.listing('targets', common.closed({
     'bytes_done': common.COUNT, 'message': common.TEXT_OR_NULL,
     'updated_at': common.INSTANT, **_SINCE_1_3}, _SINCE_1_3))
 
-_OPTIONAL = [*_CHANGEABLE, *_TARGETS]
+_OPTIONAL = [*_CHANGEABLE, *_TARGETS, *_BOOT_SET]
 CREATE = common.closed({'precache_job': {
-    **common.closed({**_CHANGEABLE, **_TARGETS}, _OPTIONAL),
+    **common.closed({**_CHANGEABLE, **_TARGETS, **_BOOT_SET}, _OPTIONAL),
     'allOf': [
         {'anyOf': [{'properties': {name: {'minItems': 1}},
                     'required': [name]} for name in names]}

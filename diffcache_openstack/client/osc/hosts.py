@@ -41,6 +41,15 @@ _PENDING: list[formats.Column] = [
     ('Image', 'image_id', None), ('State', 'state', None),
     ('Attempts', 'attempts', None), ('Retry At', 'retry_at', formats.Time),
     ('Reason', 'error', formats.Text)]
+_BOOT_SETS: list[formats.Column] = [
+    ('Image', 'image_id', None), ('Content', 'content_id', formats.Hash),
+    ('State', 'state', None), ('Size', 'bytes', formats.Size),
+    ('Held', 'held_bytes', formats.Size), ('Wanted', 'is_wanted', None),
+    ('Pinned', 'is_pinned', None), ('Boots Per Day', 'requests', None),
+    ('Wait Seconds', 'wait_seconds', None),
+    ('From Peer', 'is_from_peer', None),
+    ('Saved Seconds Per Day', 'saved_seconds', None),
+    ('Message', 'message', formats.Text)]
 
 
 class ListHosts(commands.Lister):
@@ -142,6 +151,32 @@ class ListPendingImages(commands.HostCommand, commands.Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Call the service."""
         return formats.table(_PENDING, self.client.pending_images(
+            parsed_args.host, **commands.query(parsed_args, 'state')))
+
+
+class ListBootSets(commands.HostCommand, commands.Lister):
+    """List boot sets that a host is to have or has, and what they save
+
+    A boot set has the chunks that boots read of an image, on a host without
+    the image. Without it each boot would wait for so many seconds, for bytes
+    of a host of the site or over the WAN.
+    """
+
+    wide = frozenset({'Content', 'Wanted', 'From Peer', 'Message'})
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--state', choices=('waiting', 'fetching', 'ready', 'used',
+                                'failed'),
+            help='List only sets in this state')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service."""
+        return formats.table(_BOOT_SETS, self.client.boot_sets(
             parsed_args.host, **commands.query(parsed_args, 'state')))
 
 

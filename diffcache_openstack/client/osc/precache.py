@@ -29,7 +29,8 @@ _LISTED: list[formats.Column] = [
     ('Done', 'progress', formats.BytesDone), ('Priority', 'priority', None),
     ('Pinned', 'is_pinned', None), ('Expires At', 'expires_at', formats.Time)]
 _SHOWN: list[formats.Column] = [
-    *_LISTED, ('Images', 'images', formats.Names),
+    *_LISTED, ('Boot Set', 'boot_set', None),
+    ('Images', 'images', formats.Names),
     ('Families', 'families', formats.Names),
     ('Hosts', 'hosts', formats.Names),
     ('Aggregates', 'aggregates', formats.Names),
@@ -131,6 +132,9 @@ class CreateJob(ShowOneJob):
                             metavar='<zone>',
                             help='Cache on the hosts of this availability zone'
                                  ' (repeat for more)')
+        parser.add_argument('--boot-set', action='store_true',
+                            help='Cache what boots read of the images, on'
+                                 ' hosts that need not have the images')
         _add_changeable(parser)
         add_wait(parser)
         return parser
@@ -139,6 +143,9 @@ class CreateJob(ShowOneJob):
         """Call the service; wait if requested."""
         _check_targets(parsed_args)
         values = _changeable(parsed_args)
+        # Services of earlier releases refuse it.
+        if parsed_args.boot_set:
+            values['boot_set'] = True
         for kind in ('images', 'families'):
             values[kind] = list(dict.fromkeys(
                 map(self.image_id, getattr(parsed_args, kind))))

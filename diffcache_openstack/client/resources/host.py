@@ -82,3 +82,33 @@ class PendingImage(base.Resource):
     error = resource.Body('error')
     #: When the next attempt starts.
     retry_at = resource.Body('retry_at')
+
+
+class BootSet(base.Resource):
+    """The chunks that boots read of an image, at a host without the image."""
+
+    resources_key = 'boot_sets'
+    base_path = '/hosts/%(host)s/boot-sets'
+    allow_fetch = False
+    _query_mapping = base.query('state')
+
+    host = resource.URI('host')
+    content_id = resource.Body('content_id', alternate_id=True)
+    image_id = resource.Body('image_id')
+    #: Whether the plan, or a job, wants it there.
+    is_wanted = resource.Body('wanted', type=bool)
+    is_pinned = resource.Body('pinned', type=bool)
+    bytes = resource.Body('bytes', type=int)
+    held_bytes = resource.Body('held_bytes', type=int)
+    #: waiting, fetching, ready, used or failed.
+    state = resource.Body('state')
+    #: Boots by day at this host.
+    requests = resource.Body('requests', type=float)
+    #: What each would wait for the chunks without the set.
+    wait_seconds = resource.Body('wait_seconds', type=float)
+    #: Whether they would come from a host of the site.
+    is_from_peer = resource.Body('from_peer', type=bool)
+    #: By day, of all boots of the site.
+    saved_seconds = resource.Body('saved_seconds', type=float)
+    message = resource.Body('message')
+    updated_at = resource.Body('updated_at')

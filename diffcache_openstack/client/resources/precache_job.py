@@ -45,6 +45,8 @@ class PrecacheJob(base.Resource):
     rate = resource.Body('rate', type=int)
     window = resource.Body('window')
     is_pinned = resource.Body('pinned', type=bool)
+    #: Whether the boot sets of the images are wanted, not the images.
+    boot_set = resource.Body('boot_set', type=bool)
     expires_at = resource.Body('expires_at')
     images = resource.Body('images', type=list)
     families = resource.Body('families', type=list)
@@ -87,7 +89,7 @@ class Target(base.Resource):
     template_id = resource.Body('template_id')
     #: waiting, fetching, ready, failed or cancelled.
     state = resource.Body('state')
-    #: local, peer or build, once it is ready.
+    #: local, peer, build or boot_set, once it is ready.
     way = resource.Body('way')
     bytes_total = resource.Body('bytes_total', type=int)
     bytes_done = resource.Body('bytes_done', type=int)

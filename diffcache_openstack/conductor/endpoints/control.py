@@ -76,9 +76,10 @@ class ControlManager:
 
     @messaging.exposed
     def create_precache_job(self, ctxt: contexts.RequestContext,
-                            job: objects.PrecacheJob) -> None:
+                            job: objects.PrecacheJob,
+                            boot_set: bool | None = None) -> None:
         """Create a job."""
-        self._precacher.create(job)
+        self._precacher.create(job, bool(boot_set))
 
     @messaging.exposed
     def update_precache_job(self, ctxt: contexts.RequestContext, job_id: str,

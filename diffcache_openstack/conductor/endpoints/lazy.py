@@ -18,6 +18,7 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import hydrations
 from diffcache_openstack.conf import lazy as lazy_options
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import carried_profiles
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import profiles as profile_table
@@ -123,3 +124,11 @@ class LazyManager:
                          generation: int, wanted: dict) -> None:
         """Change the hydration of a server's image."""
         self._hydrations.change(ctxt, server_id, generation, wanted)
+
+    @messaging.exposed
+    def exchange_boot_sets(self, ctxt: contexts.RequestContext, host: str,
+                           sets: list, known: int | None) -> dict | None:
+        """Replace a host's boot sets; return those that it is to have."""
+        return self._database.write(
+            boot_sets.exchange, host,
+            [boot_sets.Report(*each) for each in sets], known, base.now())

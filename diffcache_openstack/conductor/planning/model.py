@@ -30,6 +30,7 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import units
 from diffcache_openstack.common import windows
+from diffcache_openstack.conductor.planning import boot_sets as boot_set_demand
 from diffcache_openstack.db import history
 from diffcache_openstack.db import networks
 from diffcache_openstack import objects
@@ -68,6 +69,7 @@ class SiteState:
     :param jobs: what precache jobs want
     :param repositories: names of the repositories that are alive
     :param networks: by host, what it reported of its links and fills
+    :param boot_sets: what boots read of images, and where that may be
     """
 
     site: str
@@ -80,6 +82,7 @@ class SiteState:
         default_factory=list)
     repositories: tuple[str, ...] = ()
     networks: 'Networks' = dataclasses.field(default_factory=dict)
+    boot_sets: boot_set_demand.Demand = boot_set_demand.NO_DEMAND
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,9 +188,10 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
     :param options: the group [planner]
     """
     hosts = sorted(host.name for host in state.hosts)
-    capacity = {host.name: host.capacity for host in state.hosts}
     sizes = _wanted_contents(state, options)
     contents = sorted(sizes)
+    pinned = _pinned(state, contents, sizes, options)
+    capacity = _capacities(state, hosts, contents, sizes, pinned)
     patches = _patches_between(contents, state.patches)
     seconds = [_apply_seconds(patch, sizes[patch.target], options)
                for patch in patches.values()]
@@ -204,7 +208,7 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
         rates=_daily_rates(state, hosts, contents, options),
         bandwidths=_bandwidths(state, hosts, options),
         placed=_placed(state, hosts, contents, patches),
-        pinned=_pinned(state, contents, sizes, options),
+        pinned=pinned,
         excluded=frozenset(n for n, name in enumerate(hosts, 1)
                            if name in options.drained_hosts),
         name=state.site)
@@ -355,6 +359,8 @@ def _wanted_contents(state, options):
     wanted = {contents[n] for n in highest}
     # Whatever else is asked for, jobs are to be met.
     wanted |= {job.content_id for job in state.jobs} & set(sizes)
+    wanted |= {content_id for _host, content_id
+               in state.boot_sets.pins} & set(sizes)
     return {content: sizes[content] for content in wanted}
 
 
@@ -389,6 +395,15 @@ def _pinned(state, contents, sizes, options):
         left[job.host] -= size
         found.append((number[job.content_id], host_number[job.host]))
     return instances.Held(templates=tuple(found))
+
+
+def _capacities(state, hosts, contents, sizes, pinned):
+    """Return by host the bytes for all but boot sets."""
+    taken = dict.fromkeys(hosts, 0)
+    for number, host in pinned.templates:
+        taken[hosts[host - 1]] += sizes[contents[number]]
+    return {host.name: host.capacity - state.boot_sets.room_at(
+        host.name, host.capacity, taken[host.name]) for host in state.hosts}
 
 
 def _daily_rates(state, hosts, contents, options):

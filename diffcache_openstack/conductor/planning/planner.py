@@ -23,8 +23,11 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
+from diffcache_openstack.conductor.planning import boot_set_plans
+from diffcache_openstack.conductor.planning import boot_sets as boot_set_demand
 from diffcache_openstack.conductor.planning import figures
 from diffcache_openstack.conductor.planning import model
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
@@ -117,9 +120,26 @@ class Planner:
             LOG.info('Site %s keeps plan %s: a new one would cost %.1f s/day',
                      site, current.generation, solution.cost_s)
             self._database.write(plans.set_planned, site, base.now())
-            return current
-        plan = self.make_plan(site_model, solution, objective)
-        return self._store(plan, generation)
+            plan = current
+        else:
+            plan = self._store(
+                self.make_plan(site_model, solution, objective), generation)
+        self._place_boot_sets(state, site_model, plan)
+        return plan
+
+    def _place_boot_sets(self, state, site_model, plan):
+        """Choose what hosts have of images that they do not hold."""
+        wanted = boot_set_plans.choose(
+            state.boot_sets, site_model, plan, state.hosts,
+            self._terms(site_model), self._conf.planner.max_patches)
+        self._database.write(boot_sets.put_wanted, site_model.hosts, wanted,
+                             base.now())
+        if wanted:
+            LOG.info('Site %s is to have %d boot sets with %.0f MB, which'
+                     ' save %.0f s of waiting per day', state.site,
+                     len(wanted),
+                     sum(each.image.bytes for each in wanted) / units.MB,
+                     sum(each.saved_seconds for each in wanted))
 
     def solve(self, site_model: model.Model, solver: solvers.Solver,
               objective: objectives.Objective, time_limit: float
@@ -221,7 +241,9 @@ class Planner:
             now, precache.demand(session, site),
             tuple(host.name for host in alive
                   if host.role == objects.REPOSITORY),
-            networks.of_site(session, site))
+            networks.of_site(session, site),
+            boot_set_demand.read(session, site,
+                                 self._conf.lazy.boot_set_share, now))
         return generation, plans.current_plan(session, site), state
 
     def _is_worth_it(self, site_model, current, solution, objective):

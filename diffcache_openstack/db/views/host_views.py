@@ -25,6 +25,9 @@ from diffcache_openstack import objects
 _SHOWN = ('name', 'site', 'role', 'alive', 'capacity', 'plan_generation',
           'seen_at')
 _PENDING = ('image_id', 'state', 'attempts', 'error', 'retry_at')
+_SETS = ('content_id', 'image_id', 'wanted', 'pinned', 'bytes', 'held_bytes',
+         'state', 'requests', 'wait_seconds', 'from_peer', 'saved_seconds',
+         'message', 'updated_at')
 _COLUMNS = ('site', 'role', 'alive')
 
 
@@ -93,6 +96,23 @@ def list_pending_images(session: listing.Reader, name: str,
             table.host_id == _need_id(session, name)), table, filters,
         ('state',))
     return listing.rows_by_key(session, query, table.image_id, page,
+                               listing.plain)
+
+
+def list_boot_sets(session: listing.Reader, name: str,
+                   filters: collections.abc.Mapping[str, typing.Any],
+                   page: listing.Page) -> listing.Part:
+    """List the boot sets that a host is to have or has, by content.
+
+    :param filters: state
+    :raises NotFound: the host is not registered
+    """
+    table = models.BootSet
+    query = listing.narrowed(
+        sa.select(*listing.columns(table, _SETS)).where(
+            table.host_id == _need_id(session, name)), table, filters,
+        ('state',))
+    return listing.rows_by_key(session, query, table.content_id, page,
                                listing.plain)
 
 

@@ -25,6 +25,8 @@ pub enum Hydrate {
     /// Never: only what is read.
     #[default]
     None,
+    /// Never, but the chunks of the profile are fetched at once, before any read.
+    Profile,
     /// While no read waits.
     Idle,
     /// Within this many seconds from the start of the daemon.

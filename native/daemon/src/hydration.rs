@@ -58,7 +58,7 @@ impl Plan {
         if progress.completed.is_some() {
             return progress.completed;
         }
-        if self.mode == Hydrate::None {
+        if matches!(self.mode, Hydrate::None | Hydrate::Profile) {
             return None;
         }
         let rates = [self.rate, progress.measured];
@@ -80,6 +80,7 @@ impl Plan {
     pub fn describe(&self, progress: &Progress) -> Value {
         let (mode, deadline) = match self.mode {
             Hydrate::None => ("none", None),
+            Hydrate::Profile => ("profile", None),
             Hydrate::Idle => ("idle", None),
             Hydrate::Seconds(seconds) => ("deadline", Some(seconds)),
         };
@@ -184,6 +185,7 @@ mod tests {
     fn without_a_deadline_none_is_kept() {
         let slow = progress(0.0, 1000);
         assert_eq!(None, plan(Hydrate::None, Some(1.0)).earliest(&slow));
+        assert_eq!(None, plan(Hydrate::Profile, Some(1.0)).earliest(&slow));
         assert_eq!(Some(1000.0), plan(Hydrate::Idle, Some(1.0)).earliest(&slow));
         assert_eq!(None, plan(Hydrate::Idle, Some(1.0)).is_kept(&slow));
     }

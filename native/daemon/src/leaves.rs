@@ -52,10 +52,22 @@ pub struct Presence {
 /// # Errors
 /// Of the local disk.
 pub fn count_chunks(state: &Path, manifest: &Manifest) -> io::Result<Presence> {
+    count_some(state, manifest, 0..manifest.size().div_ceil(CHUNK))
+}
+
+/// Count as `count_chunks` does, but only some chunks of the image.
+///
+/// # Errors
+/// Of the local disk.
+pub fn count_some(
+    state: &Path,
+    manifest: &Manifest,
+    chunks: impl Iterator<Item = u64>,
+) -> io::Result<Presence> {
     let marks = std::fs::read(data_path(state, manifest).with_extension("leaves"))?;
     let is_marked = |leaf: &u64| marks.get(HEADER_LEN + *leaf as usize) == Some(&1);
     let mut found = Presence::default();
-    for chunk in 0..manifest.size().div_ceil(CHUNK) {
+    for chunk in chunks {
         let mut leaves = data_leaves(manifest, chunk).peekable();
         if leaves.peek().is_none() {
             continue;

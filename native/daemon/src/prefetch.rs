@@ -110,6 +110,11 @@ fn least_of(most: u64) -> u64 {
     Threshold::default().readers(instances)
 }
 
+/// Leave the chunks out that too few of a profile's instances read.
+pub fn choose(profile: &Profile) -> Profile {
+    profile.at_least(least_of(profile.most()))
+}
+
 /// A read that stops prefetching until it has its chunks.
 pub struct Miss<'a>(&'a Prefetcher);
 

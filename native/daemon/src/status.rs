@@ -12,13 +12,14 @@ use std::time::Duration;
 use diffcache_core::manifest::Manifest;
 use serde_json::{json, Value};
 
-use crate::config::{Config, HomeHost, Place, MAX_SOURCES};
+use crate::config::{Config, HomeHost, Hydrate, Place, MAX_SOURCES};
 use crate::error::DaemonError;
 use crate::homes;
 use crate::hydration::{Plan, Progress};
 use crate::keeper::{self, SharedConfig};
 use crate::learned::Learned;
 use crate::leaves::{self, Presence, CHUNK};
+use crate::prefetch;
 use crate::profile;
 use crate::record::now_ns;
 use crate::shared::{Counter, Shared, SourceCounter};
@@ -96,6 +97,10 @@ pub fn describe(
     let complete = shared.counter(Counter::Complete).load(Ordering::Acquire) == 1;
     let presence = leaves::count_chunks(&config.state, manifest)?;
     let (prefetched, prefetched_used) = shared.count_prefetched();
+    let wanted = match config.hydrate {
+        Hydrate::Profile => Some(count_profile(config, manifest)?),
+        _ => None,
+    };
     let plain = complete.then(|| leaves::data_path(&config.state, manifest));
     Ok(json!({
         "content_id": manifest.content_id_hex(),
@@ -112,6 +117,7 @@ pub fn describe(
         "bytes_read": shared.get(Counter::BytesRead),
         "bytes_fetched": shared.get(Counter::BytesFetched),
         "misses": shared.get(Counter::Misses),
+        "profile": wanted,
         "prefetched": prefetched,
         "prefetched_used": prefetched_used,
         "stall_ms": shared.get(Counter::StallUs) / 1000,
@@ -137,6 +143,15 @@ pub fn describe(
             "unknown_hosts": shared.get(Counter::HintsUnknown),
         },
     }))
+}
+
+/// Count the chunks that are fetched before any read, and those of them that are there.
+fn count_profile(config: &Config, manifest: &Manifest) -> io::Result<Value> {
+    let profile = config.load_profile(manifest.size().div_ceil(CHUNK));
+    let chosen = prefetch::choose(&profile.map_err(io::Error::other)?);
+    let chunks = chosen.rows().map(|(chunk, ..)| u64::from(chunk));
+    let presence = leaves::count_some(&config.state, manifest, chunks)?;
+    Ok(json!({"chunks": presence.data_chunks, "present": presence.present}))
 }
 
 fn describe_sources(config: &Config, shared: &Shared) -> Vec<Value> {

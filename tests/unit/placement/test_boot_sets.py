@@ -167,7 +167,8 @@ class TestCandidates(base.TestCase):
     def choose(self, instance, held=(), share=0.1, **changes):
         sets = boot_sets.BootSets(**{
             'templates': (0, 1), 'megabytes': (40.0, 20.0),
-            'hosts': frozenset({1, 2}), **changes})
+            'hosts': frozenset({1, 2}), 'capacities': instance.capacities,
+            **changes})
         return boot_sets.choose(boot_sets.candidates_of(
             instance, placements.Placement.of(held), sets, TERMS), share)
 

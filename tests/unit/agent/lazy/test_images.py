@@ -65,6 +65,8 @@ class FakeDaemon:
 
     def add(self, content_id, wanted):
         self._check()
+        if content_id in self.served:
+            return self.served[content_id]
         self.served[content_id] = {
             **arriving.status(content_id), 'path': f'/mount/{content_id}',
             'data_path': str(self.folder / content_id), 'size': SIZE,
@@ -147,7 +149,10 @@ class FakeVersions:
         self.closed.append(content_id)
 
 
-class LazyImagesTest(base.TestCase):
+class LazyImagesCase(base.TestCase):
+    """An image at a repository, and two hosts."""
+
+    boot_sets = None
 
     def setUp(self):
         super().setUp()
@@ -188,14 +193,21 @@ class LazyImagesTest(base.TestCase):
                 host.builder, host.transfers,
                 costs.Costs(host.sources, host.state, host.flights),
                 host.new_throttle),
-            images.Users(users, hydrations=self.hydrations), self.versions)
+            images.Users(users, hydrations=self.hydrations,
+                         boot_sets=self.boot_sets), self.versions)
         if made._daemon is not None:
             made._daemon = made._versions._daemon = self.daemon
+            if made._sets is not None:
+                made._sets._means = made._sets._means._replace(
+                    daemon=self.daemon)
         self.addCleanup(made.stop)
         return made
 
     def served(self):
         return self.daemon.served[KEY.id]
+
+
+class LazyImagesTest(LazyImagesCase):
 
     def test_an_image_is_served_and_its_room_set_aside(self):
         self.assertEqual(

@@ -1,0 +1,148 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Boot sets beside the plans of a site."""
+
+from diffcache_openstack.db import boot_sets
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import plans
+from diffcache_openstack.db import precache
+from diffcache_openstack.db import profiles as profile_table
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import boot_set
+from diffcache_openstack.prefetch import profiles
+from tests.unit.conductor.planning import test_planner
+from tests.unit.db import database
+
+MB = test_planner.MB
+CHUNKS = 20
+SET = CHUNKS * profiles.CHUNK
+
+
+class TestBootSetPlans(test_planner.PlannerTest):
+    """A host with a cache of 130 MB, and images of 100 MB and 1 GB."""
+
+    def setUp(self):
+        super().setUp()
+        for number, size in ((1, 100 * MB), (2, 1000 * MB)):
+            self.write(catalogue.put_template, database.template(
+                number, size=size, data_size=size), objects_base.now(),
+                lambda *_: False)
+        self.conf.set_override('boot_set_share', 0.1, 'lazy')
+
+    def learn(self, image, chunks=CHUNKS):
+        self.write(profile_table.report,
+                   profile_table.Subject(image, '', ''), 'h1', (1, 1),
+                   [[chunk, 2, 10] for chunk in range(chunks)],
+                   objects_base.now())
+
+    def exchange(self, *reports, host='h1'):
+        return self.write(boot_sets.exchange, host, [
+            boot_sets.Report(*each) for each in reports], None,
+            objects_base.now())['sets']
+
+    def sets(self):
+        return {key: row for key, row
+                in self.read(boot_sets.by_object).items() if row.wanted}
+
+    def test_a_host_gets_the_set_of_an_image_that_it_has_no_room_for(self):
+        self.learn('t2')
+        self.exchange()
+        self.add_requests('t2', 1, 5)
+        plan = self.plan()
+        self.assertNotIn(database.content(2), self.held(plan))
+        [(key, row)] = self.sets().items()
+        self.assertEqual(('h1', database.content(2)), key)
+        self.assertEqual((SET, 't2', False, False), (
+            row.bytes, row.image_id, row.pinned, row.from_peer))
+        # At 20 Mbit/s.
+        self.assertAlmostEqual(SET * 8 / 20e6, row.wait_seconds, 3)
+        self.assertAlmostEqual(row.requests * row.wait_seconds,
+                               row.saved_seconds, 3)
+        [sent] = self.exchange()
+        self.assertEqual(SET, sent['bytes'])
+
+    def test_room_is_set_aside_for_what_there_is(self):
+        self.learn('t2')
+        self.write(catalogue.put_template, database.template(
+            3, size=128 * MB, data_size=128 * MB), objects_base.now(),
+            lambda *_: False)
+        self.add_requests('t3', 1, 50)
+        # No host serves what arrives: all of the cache is for images.
+        self.assertEqual([database.content(3)], self.held(self.plan()))
+        self.exchange()
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+        self.conf.set_override('boot_set_share', 0.0, 'lazy')
+        self.assertEqual([database.content(3)], self.held(self.plan()))
+        self.assertEqual({}, self.sets())
+
+    def test_what_a_host_holds_needs_no_set(self):
+        self.learn('t1')
+        self.exchange()
+        self.add_requests('t1', 1, 5)
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+        self.assertEqual({}, self.sets())
+
+    def test_a_set_is_dropped_when_the_plan_changes(self):
+        self.learn('t2')
+        self.exchange()
+        self.add_requests('t2', 1, 5)
+        first = self.plan()
+        self.exchange((database.content(2), SET, boot_set.READY))
+        self.conf.set_override('boot_set_share', 0.03, 'lazy')
+        self.assertEqual(first, self.plan())
+        self.assertEqual({}, self.sets())
+        self.assertEqual([], self.exchange(
+            (database.content(2), SET, boot_set.READY)))
+
+    def test_jobs_pin_sets_that_nobody_asked_for(self):
+        self.conf.set_override('prior', 0.0, 'planner')
+        self.learn('t2')
+        self.exchange()
+        self.plan()
+        self.assertEqual({}, self.sets())
+        job = objects.PrecacheJob(
+            id='6e2ba9ff-3dd0-4bd0-9dc2-5b6b5c9d36c5', images=['t2'],
+            hosts=['h1'])
+        self.write(precache.create, job, objects_base.now(), True)
+        self.write(precache.set_open, job.id, True)
+        self.write(precache.sync_targets, job.id, ['h1'],
+                   [precache.Wanted('t2', database.content(2), SET)],
+                   objects_base.now())
+        self.assertEqual([], self.read(precache.demand, database.SITE))
+        self.plan()
+        [(_key, row)] = self.sets().items()
+        self.assertTrue(row.pinned)
+        self.write(precache.cancel, job.id, None, objects_base.now())
+        self.plan()
+        self.assertEqual({}, self.sets())
+
+    def test_a_dead_host_keeps_its_sets_for_its_return(self):
+        self.add_host('h2')
+        self.learn('t2')
+        for host in ('h1', 'h2'):
+            self.exchange(host=host)
+        self.add_requests('t2', 1, 50)
+        self.plan()
+        before = set(self.sets())
+        self.write(sites.expire_hosts, objects_base.now())
+        self.add_host('h1')
+        self.plan()
+        self.assertEqual({key for key in before if key[0] == 'h2'},
+                         {key for key in self.sets() if key[0] == 'h2'})
+
+    def test_plans_are_what_they_are_without_sets(self):
+        self.add_requests('t1', 1, 5)
+        plan = self.plan()
+        self.assertEqual(plan, self.read(plans.current_plan, database.SITE))
+        self.assertEqual({}, self.sets())
