@@ -20,7 +20,9 @@ import pathlib
 
 from diffcache_openstack.api import handlers
 from diffcache_openstack.api import microversions
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.prefetch import profiles
 from tests import base as tests_base
 from tests.unit.api import base
@@ -60,6 +62,18 @@ class TestReference(base.ApiTest):
             reference.steady(path), _without_ids(body), came)
         return came
 
+    def want_boot_set(self):
+        """A set that the plan wants, and that is there."""
+        rows = {chunk: (2, 100) for chunk in range(8)}
+        self.database.write(boot_sets.put_wanted, ['h1'], [boot_sets.Wanted(
+            'h1', database.content(3), boot_sets.Image(
+                't3', 8 * profiles.CHUNK, rows), requests=2.0,
+            wait_seconds=1.5, from_peer=False, saved_seconds=2.5,
+            pinned=False)], objects_base.now())
+        self.database.write(boot_sets.exchange, 'h1', [boot_sets.Report(
+            database.content(3), 8 * profiles.CHUNK, 'ready')], None,
+            objects_base.now())
+
     def run_all(self):
         self.run_discovery()
         self.run_plans()
@@ -76,6 +90,9 @@ class TestReference(base.ApiTest):
                     query='?kind=templates')
         self.sample('GET', '/v1/hosts/{name}/pending-images', name='h1',
                     query='?state=waiting_for_space')
+        self.want_boot_set()
+        self.sample('GET', '/v1/hosts/{name}/boot-sets', name='h1',
+                    query='?state=ready')
         self.sample('GET', '/v1/templates', query='?family=t1')
         self.sample('GET', '/v1/templates/{template_id}', template_id='t1')
         self.sample('GET', '/v1/templates/{template_id}/locations',

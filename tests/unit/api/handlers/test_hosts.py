@@ -11,6 +11,7 @@
 #    under the License.
 """Hosts over the API."""
 
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import pending_images
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
@@ -204,3 +205,41 @@ class TestDelete(base.ApiTest):
                                             version='1.4')
         self.assertEqual(204, status)
         self.refused(404, 'GET', '/v1/hosts/h2')
+
+
+class TestBootSets(base.ApiTest):
+
+    PATH = '/v1/hosts/h1/boot-sets'
+
+    def setUp(self):
+        super().setUp()
+        self.database.write(boot_sets.put_wanted, ['h1'], [boot_sets.Wanted(
+            'h1', database.content(number), boot_sets.Image(
+                f't{number}', 1 << 20, {0: (1, 5)}), requests=2.0,
+            wait_seconds=3.0, from_peer=True, saved_seconds=6.0,
+            pinned=number == 2) for number in (1, 2)], objects_base.now())
+        self.database.write(boot_sets.exchange, 'h1', [boot_sets.Report(
+            database.content(2), 7, 'failed', 'The disk is full.')], None,
+            objects_base.now())
+
+    def test_sets_with_their_reasons(self):
+        one, two = self.get(self.PATH)['boot_sets']
+        self.assertEqual(
+            ('t1', True, False, 1 << 20, 0, 'waiting', 2.0, 3.0, True, 6.0),
+            tuple(one[name] for name in (
+                'image_id', 'wanted', 'pinned', 'bytes', 'held_bytes',
+                'state', 'requests', 'wait_seconds', 'from_peer',
+                'saved_seconds')))
+        self.assertEqual(('t2', True, 7, 'The disk is full.'), tuple(
+            two[name] for name in ('image_id', 'pinned', 'held_bytes',
+                                   'message')))
+        self.assertEqual([two], self.get(f'{self.PATH}?state=failed')[
+            'boot_sets'])
+        self.assertEqual([two], self.get(
+            f'{self.PATH}?marker={database.content(1)}')['boot_sets'])
+
+    def test_since_a_version(self):
+        self.refused(404, 'GET', self.PATH, version='1.14')
+
+    def test_operators_alone_see_them(self):
+        self.refused(403, 'GET', self.PATH, user='member')

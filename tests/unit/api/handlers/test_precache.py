@@ -14,9 +14,11 @@
 import datetime
 import time
 
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import precache
+from diffcache_openstack.db import profiles
 from diffcache_openstack.db import sites
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
@@ -286,3 +288,60 @@ class TestParts(JobTest):
         answer = self.get(answer['targets_links'][0]['href'])
         self.assertEqual(['h2/t2'],
                          [target['id'] for target in answer['targets']])
+
+
+class TestBootSets(JobTest):
+
+    def learn(self):
+        self.database.write(
+            profiles.import_rows, '5b4a0a3c-8f0d-4c8b-9a52-0f4f6f1a2f11',
+            profiles.Subject('t1', '', ''), [[0, 1, 5]], objects_base.now())
+
+    def test_progress_by_host(self):
+        job = self.create(boot_set=True, hosts=['h2'])
+        self.assertIs(True, job['boot_set'])
+        self.round()
+        [target] = self.targets(job)
+        self.assertEqual(('waiting', 0), (target['state'],
+                                          target['bytes_total']))
+        self.assertIn('Nothing is known of boots', target['message'])
+        self.learn()
+        self.round()
+        [target] = self.targets(job)
+        self.assertIn('serves no image', target['message'])
+        content_id = database.content(1)
+        self.database.write(boot_sets.exchange, 'h2', [], None,
+                            objects_base.now())
+        self.round()
+        [target] = self.targets(job)
+        self.assertIn('no room', target['message'])
+        size = target['bytes_total']
+        self.database.write(boot_sets.put_wanted, ['h2'], [boot_sets.Wanted(
+            'h2', content_id, boot_sets.Image('t1', size, {0: (1, 5)}), 0.0,
+            0.0, False, 0.0, True)], objects_base.now())
+        for held, state, message, shown in (
+                (0, 'waiting', None, ('waiting', None, 0)),
+                (size // 2, 'fetching', None, ('fetching', None, size // 2)),
+                (0, 'failed', 'The disk is full.', ('failed', None, 0)),
+                (size, 'ready', None, ('ready', 'boot_set', size))):
+            self.database.write(boot_sets.exchange, 'h2', [boot_sets.Report(
+                content_id, held, state, message)], None, objects_base.now())
+            self.round()
+            [target] = self.targets(job)
+            self.assertEqual(shown, tuple(
+                target[name] for name in ('state', 'way', 'bytes_done')))
+        self.assertEqual('ready', self.show(job)['state'])
+
+    def test_hosts_and_images_that_there_are_not(self):
+        job = self.create(boot_set=True, hosts=['h9'])
+        self.round()
+        [target] = self.targets(job)
+        self.assertEqual('failed', target['state'])
+
+    def test_since_a_version(self):
+        wanted = {'precache_job': {'images': ['t1'], 'hosts': ['h2'],
+                                   'boot_set': True}}
+        self.refused(400, 'POST', PATH, wanted, version='1.14')
+        job = self.create()
+        self.assertIs(False, job['boot_set'])
+        self.assertNotIn('boot_set', self.show(job, version='1.14'))

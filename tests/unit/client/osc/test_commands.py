@@ -32,6 +32,7 @@ from diffcache_openstack.client.osc import quotas
 from diffcache_openstack.client.osc import sites
 from diffcache_openstack.client.osc import status
 from diffcache_openstack.client.osc import waiting
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
 from diffcache_openstack.db import networks
@@ -128,6 +129,21 @@ class TestHosts(cloud.CommandTest):
         self.assertIsNotNone(row['Retry At'])
         self.assertEqual([], self.listed(hosts.ListPendingImages, 'hub',
                                          '--state', 'refused'))
+
+    def test_boot_sets_and_what_they_save(self):
+        self.database.write(boot_sets.put_wanted, ['h2'], [boot_sets.Wanted(
+            'h2', database.content(1), boot_sets.Image(
+                't1', 1 << 20, {0: (1, 5)}), requests=2.0, wait_seconds=3.0,
+            from_peer=True, saved_seconds=6.0, pinned=True)],
+            objects_base.now())
+        [row] = self.listed(hosts.ListBootSets, 'h2', '--state', 'waiting')
+        self.assertEqual(
+            ('t1', 'waiting', 1 << 20, 0, True, 2.0, 3.0, True, 6.0),
+            tuple(row[name] for name in (
+                'Image', 'State', 'Size', 'Held', 'Pinned', 'Boots Per Day',
+                'Wait Seconds', 'From Peer', 'Saved Seconds Per Day')))
+        self.assertEqual([], self.listed(hosts.ListBootSets, 'h2', '--state',
+                                         'ready'))
 
     def test_holders_of_an_object(self):
         # Tables show the first twelve digits.
@@ -309,6 +325,11 @@ class TestPrecache(cloud.CommandTest):
         self.assertEqual(job['id'], row['ID'])
         self.assertEqual(job['images'],
                          self.shown(precache.ShowJob, job['id'])['images'])
+
+    def test_boot_sets(self):
+        job = self.create('--boot-set')
+        self.assertIs(True, job['boot_set'])
+        self.assertIs(False, self.create()['boot_set'])
 
     def test_change_and_cancel(self):
         job = self.create()
