@@ -17,7 +17,7 @@ import typing
 from sqlalchemy import orm
 
 from diffcache_openstack.db import boot_sets
-from diffcache_openstack.db import models
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import precache as db
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
@@ -38,7 +38,7 @@ class View(typing.NamedTuple):
     """
 
     hosts: collections.abc.Mapping[str, objects.Host]
-    sets: collections.abc.Mapping[tuple[str, str], models.BootSet]
+    sets: collections.abc.Mapping[tuple[str, str], lazy_models.BootSet]
     serving: frozenset[str]
 
     def progress(self, target: typing.Any) -> db.Progress:

@@ -19,6 +19,7 @@ import typing
 import sqlalchemy as sa
 from sqlalchemy import orm
 
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import models
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
@@ -50,7 +51,10 @@ class Image(typing.NamedTuple):
 
 
 class Wanted(typing.NamedTuple):
-    """A set that a host is to have, and why; see :class:`.models.BootSet`."""
+    """A set that a host is to have, and why.
+
+    Units are those of :class:`.lazy_models.BootSet`.
+    """
 
     host: str
     content_id: str
@@ -88,7 +92,7 @@ class Standing(typing.NamedTuple):
 
 def of_images(session: orm.Session) -> dict[str, Image]:
     """Return by content id what boots of servers of any project read."""
-    template, profile = models.Template, models.Profile
+    template, profile = models.Template, lazy_models.Profile
     rows: dict[str, profiles.Rows] = collections.defaultdict(dict)
     images: dict[str, tuple[str, int]] = {}
     for content_id, image_id, size, packed in session.execute(
@@ -111,7 +115,8 @@ def _image(image_id, size, rows):
 def standing(session: orm.Session, site: str, now: datetime.datetime
              ) -> Standing:
     """Return which hosts of a site may have sets, and which they have."""
-    host, known, table = models.Host, models.BootSetHost, models.BootSet
+    host, known = models.Host, lazy_models.BootSetHost
+    table = lazy_models.BootSet
     names = frozenset(session.scalars(
         sa.select(host.name).join(known, known.host_id == host.id)
         .where(host.site == site,
@@ -126,7 +131,7 @@ def standing(session: orm.Session, site: str, now: datetime.datetime
 
 def serving(session: orm.Session) -> frozenset[str]:
     """Return the names of all hosts that ever reported boot sets."""
-    host, known = models.Host, models.BootSetHost
+    host, known = models.Host, lazy_models.BootSetHost
     return frozenset(session.scalars(sa.select(host.name).join(
         known, known.host_id == host.id)))
 
@@ -197,10 +202,11 @@ def exchange(session: orm.Session, host: str,
     :raises NotFound: the host is not registered
     """
     host_id = sites.lock_host(session, host)
-    row = session.get(models.BootSetHost, host_id)
+    row = session.get(lazy_models.BootSetHost, host_id)
     if row is None:
-        row = models.BootSetHost(host_id=host_id, reported_at=now,
-                                 generation=int(now.timestamp()))
+        row = lazy_models.BootSetHost(
+            host_id=host_id, reported_at=now,
+            generation=int(now.timestamp()))
         session.add(row)
         plans.set_planned(session, session.scalar(sa.select(
             models.Host.site).where(models.Host.id == host_id)), None)
@@ -247,7 +253,7 @@ def _drop_unused(session, rows):
 
 
 def _new_row(host_id, content_id, now):
-    return models.BootSet(
+    return lazy_models.BootSet(
         host_id=host_id, content_id=content_id, image_id='', wanted=False,
         pinned=False, bytes=0, rows=profiles.packed({}), requests=0.0,
         wait_seconds=0.0, from_peer=False, saved_seconds=0.0,
@@ -255,22 +261,22 @@ def _new_row(host_id, content_id, now):
 
 
 def _rows_of(session, host_id):
-    table = models.BootSet
+    table = lazy_models.BootSet
     return {row.content_id: row for row in session.scalars(
         sa.select(table).where(table.host_id == host_id))}
 
 
 def _raise(session, host_id, now):
     """Have a host ask for its sets; the clock outlives the database."""
-    row = session.get(models.BootSetHost, host_id)
+    row = session.get(lazy_models.BootSetHost, host_id)
     if row is not None:
         row.generation = max(row.generation + 1, int(now.timestamp()))
 
 
 def by_object(session: orm.Session
-              ) -> dict[tuple[str, str], models.BootSet]:
+              ) -> dict[tuple[str, str], lazy_models.BootSet]:
     """Return the sets of all hosts, by host and content id."""
-    table = models.BootSet
+    table = lazy_models.BootSet
     rows = session.execute(sa.select(models.Host.name, table).join(
         table, table.host_id == models.Host.id))
     return {(name, row.content_id): row for name, row in rows}

@@ -28,6 +28,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import models
 from diffcache_openstack.db.patches import pairs
 from diffcache_openstack.db import profiles as table_of_profiles
@@ -174,7 +175,7 @@ def supplemented(session: orm.Session, subject: table_of_profiles.Subject,
     count = 0 if known is None else profiles.instances(known.rows)
     if count >= table_of_profiles.ENOUGH_INSTANCES:
         return known
-    table = models.Profile
+    table = lazy_models.Profile
     found = session.scalar(
         sa.select(table).where(
             table.image_id == subject.image_id,
@@ -196,7 +197,7 @@ def supplemented(session: orm.Session, subject: table_of_profiles.Subject,
 
 def _has_most_labels(session, subject):
     """Return whether an image can have no profile of a further label."""
-    table = models.Profile
+    table = lazy_models.Profile
     labels = set(session.scalars(
         sa.select(table.label).where(
             table.image_id == subject.image_id,
@@ -230,10 +231,10 @@ class _Wanted:
     """
 
     def __init__(self, share: bool) -> None:
-        self.read = orm.aliased(models.Profile)
+        self.read = orm.aliased(lazy_models.Profile)
         self.source = orm.aliased(models.Template)
         self.target = orm.aliased(models.Template)
-        self._known = orm.aliased(models.Profile)
+        self._known = orm.aliased(lazy_models.Profile)
         self._similar = _similar()
         self.near = self._similar.c.near
         self.best_first = (self.near.desc(), self.read.instances.desc(),
@@ -280,8 +281,8 @@ class _Wanted:
         """Return the condition that the target needs the profile."""
         known = self._known
         imported = sa.exists().where(
-            models.ProfileContribution.profile_id == known.id,
-            models.ProfileContribution.host == table_of_profiles.IMPORTED)
+            lazy_models.ProfileContribution.profile_id == known.id,
+            lazy_models.ProfileContribution.host == table_of_profiles.IMPORTED)
         return sa.or_(
             known.id.is_(None),
             sa.and_(known.instances < table_of_profiles.ENOUGH_INSTANCES,

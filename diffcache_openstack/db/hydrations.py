@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
@@ -38,7 +39,7 @@ _REPORT_TIME = datetime.timedelta(minutes=1)
 
 def owners(session: orm.Session, host: str) -> dict[str, str]:
     """Return the projects of a host's servers that are known."""
-    table = models.Hydration
+    table = lazy_models.Hydration
     rows = session.execute(
         sa.select(table.server_id, table.project_id)
         .join(models.Host, models.Host.id == table.host_id)
@@ -59,7 +60,7 @@ def put(session: orm.Session, host: str,
     :param projects: of servers that are on this host
     :raises NotFound: the host is not registered
     """
-    table = models.Hydration
+    table = lazy_models.Hydration
     host_id = sites.lock_host(session, host)
     reported = {each.server_id: each for each in found}
     changed = _just_changed(session, host_id)
@@ -86,7 +87,7 @@ def update(session: orm.Session, host: str, hydration: objects.Hydration
 
     :raises NotFound: the host is not registered
     """
-    table = models.Hydration
+    table = lazy_models.Hydration
     row = _row(hydration)
     host_id = sites.lock_host(session, host)
     session.execute(
@@ -102,7 +103,7 @@ def host_of(session: orm.Session, server_id: str) -> str:
 
     :raises NotFound: it runs from none
     """
-    table = models.Hydration
+    table = lazy_models.Hydration
     host = session.scalar(
         sa.select(models.Host.name)
         .join(table, table.host_id == models.Host.id)
@@ -122,7 +123,7 @@ def unknown(server_id: str) -> exceptions.NotFound:
 def _just_changed(session: orm.Session, host_id: int
                   ) -> dict[str, dict[str, typing.Any]]:
     """Return the rows of a host that reports under way may be older than."""
-    table = models.Hydration
+    table = lazy_models.Hydration
     rows = session.execute(
         sa.select(table.server_id, *(
             getattr(table, name) for name in (*_COLUMNS[1:], *_STATUS[1:])))

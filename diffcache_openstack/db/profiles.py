@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import models
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.prefetch import profiles
@@ -74,7 +75,7 @@ def report(session: orm.Session, subject: Subject, host: str,
     image = _need_image(session, subject.image_id)
     parsed = profiles.parse(rows, image.size)
     profile = locked(session, _within_limit(session, subject), when)
-    known = session.get(models.ProfileContribution, (profile.id, host))
+    known = session.get(lazy_models.ProfileContribution, (profile.id, host))
     before = _contribution(known)
     after = before.report(*numbers, parsed)
     if after is before:
@@ -86,7 +87,7 @@ def report(session: orm.Session, subject: Subject, host: str,
 
 
 def import_rows(session: orm.Session, profile_id: str, subject: Subject,
-                rows: list, when: datetime.datetime) -> models.Profile:
+                rows: list, when: datetime.datetime) -> lazy_models.Profile:
     """Add a profile that a user imports; it counts for as much as a host.
 
     What was imported into the same profile before is replaced.
@@ -102,7 +103,8 @@ def import_rows(session: orm.Session, profile_id: str, subject: Subject,
             f'Image {subject.image_id} has profiles of {MOST_LABELS} labels,'
             f' and no more are possible; delete one of them first.')
     profile = locked(session, subject, when, profile_id)
-    known = session.get(models.ProfileContribution, (profile.id, IMPORTED))
+    known = session.get(lazy_models.ProfileContribution,
+                        (profile.id, IMPORTED))
     before = _contribution(known)
     after = profiles.Contribution(rows=parsed)
     _put(session, profile.id, IMPORTED, after)
@@ -131,7 +133,7 @@ def find(session: orm.Session, subject: Subject) -> Advice | None:
     While few instances are counted there, that of the label with the most
     instances is added, with as much weight. None if nothing is known.
     """
-    table = models.Profile
+    table = lazy_models.Profile
     found = session.scalars(
         sa.select(table)
         .where(table.image_id == subject.image_id,
@@ -155,23 +157,23 @@ def delete(session: orm.Session, profile_id: str) -> None:
 
     :raises NotFound: there is none
     """
-    profile = session.get(models.Profile, profile_id)
+    profile = session.get(lazy_models.Profile, profile_id)
     if profile is None:
         raise unknown_profile(profile_id)
     session.execute(
-        sa.delete(models.ProfileContribution)
-        .where(models.ProfileContribution.profile_id == profile_id)
+        sa.delete(lazy_models.ProfileContribution)
+        .where(lazy_models.ProfileContribution.profile_id == profile_id)
         .execution_options(synchronize_session=False))
     session.delete(profile)
 
 
 def locked(session: orm.Session, subject: Subject, when: datetime.datetime,
-           profile_id: str | None = None) -> models.Profile:
+           profile_id: str | None = None) -> lazy_models.Profile:
     """Return the row of a profile, locked; an empty one if there is none.
 
     :param profile_id: of the row if there is none yet
     """
-    table = models.Profile
+    table = lazy_models.Profile
     found = session.scalar(sa.select(table).where(
         *(getattr(table, name) == value
           for name, value in subject._asdict().items())).with_for_update())
@@ -205,7 +207,7 @@ def _within_limit(session, subject):
 
     Labels that nothing was counted for yet take no room.
     """
-    table = models.Profile
+    table = lazy_models.Profile
     labels = set(session.scalars(
         sa.select(table.label).where(
             table.image_id == subject.image_id,
@@ -224,7 +226,7 @@ def _contribution(row):
 
 
 def _put(session, profile_id, host, contribution):
-    session.merge(models.ProfileContribution(
+    session.merge(lazy_models.ProfileContribution(
         profile_id=profile_id, host=host, run=contribution.run,
         number=contribution.number, past=profiles.packed(contribution.past),
         rows=profiles.packed(contribution.rows)))

@@ -162,7 +162,8 @@ class ListBootSets(commands.HostCommand, commands.Lister):
     of a host of the site or over the WAN.
     """
 
-    wide = frozenset({'Content', 'Wanted', 'From Peer', 'Message'})
+    wide = frozenset({'Content', 'Held', 'Wanted', 'Boots Per Day',
+                      'Wait Seconds', 'From Peer', 'Message'})
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""

@@ -17,6 +17,7 @@ import typing
 
 import sqlalchemy as sa
 
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
@@ -107,7 +108,7 @@ def list_boot_sets(session: listing.Reader, name: str,
     :param filters: state
     :raises NotFound: the host is not registered
     """
-    table = models.BootSet
+    table = lazy_models.BootSet
     query = listing.narrowed(
         sa.select(*listing.columns(table, _SETS)).where(
             table.host_id == _need_id(session, name)), table, filters,

@@ -16,6 +16,7 @@ import typing
 
 import sqlalchemy as sa
 
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db import profiles as table_of_profiles
@@ -37,7 +38,7 @@ def list_profiles(session: listing.Reader, viewer: listing.Viewer,
 
     :param filters: image_id, project_id, label
     """
-    table = models.Profile
+    table = lazy_models.Profile
     query = listing.narrowed(_visible(viewer), table, filters,
                              ('image_id', 'project_id', 'label'))
     return listing.part_by_key(session, query, table.id, page)
@@ -50,7 +51,7 @@ def get_profile(session: listing.Reader, viewer: listing.Viewer,
     :raises NotFound: there is none that the viewer may see
     """
     return listing.only(
-        session, _visible(viewer).where(models.Profile.id == profile_id),
+        session, _visible(viewer).where(lazy_models.Profile.id == profile_id),
         table_of_profiles.unknown_profile(profile_id))
 
 
@@ -61,7 +62,7 @@ def get_rows(session: listing.Reader, profile_id: str) -> list[list]:
 
     :raises NotFound: there is no such profile
     """
-    table = models.Profile
+    table = lazy_models.Profile
     found = session.execute(
         sa.select(table.chunks, table.rows, table.carried_rows)
         .where(table.id == profile_id)).first()
@@ -72,7 +73,7 @@ def get_rows(session: listing.Reader, profile_id: str) -> list[list]:
 
 
 def _visible(viewer):
-    table, image = models.Profile, models.Template
+    table, image = lazy_models.Profile, models.Template
     shared = table_of_profiles.SHARED
     query = sa.select(
         *listing.columns(table, _COLUMNS),

@@ -16,6 +16,7 @@ import uuid
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import carried_profiles
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db import profiles as table
@@ -85,7 +86,7 @@ class CarriedTest(database.DatabaseTest):
         return found
 
     def profile(self, profile_id):
-        return self.read(lambda session: session.get(models.Profile,
+        return self.read(lambda session: session.get(lazy_models.Profile,
                                                      profile_id))
 
     def store(self, rows=CARRIED, source=OLD, image='t2', profile=None):

@@ -17,8 +17,8 @@ import sqlalchemy as sa
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import hydrations
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import listing
-from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
 from diffcache_openstack.db.views import hydration_views
 from tests.unit import arriving
@@ -60,7 +60,7 @@ class TestReportsAndChanges(database.DatabaseTest):
     def test_an_image_that_is_served_anew_begins_at_0(self):
         self.change(mode='idle', generation=7)
         self.write(lambda session: session.execute(
-            sa.update(models.Hydration).values(
+            sa.update(lazy_models.Hydration).values(
                 updated_at=database.at(0) - datetime.timedelta(days=1))))
         self.report(mode='none')
         self.assertEqual('none', self.mode())

@@ -15,7 +15,7 @@ import uuid
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import models
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import profiles as table
 from diffcache_openstack.prefetch import profiles
 from tests.unit.db import database
@@ -41,7 +41,7 @@ class TestProfiles(database.DatabaseTest):
             found = table.find(session, subject)
             if found is None:
                 return None
-            label = session.get(models.Profile, found.id).label
+            label = session.get(lazy_models.Profile, found.id).label
             return label, found.rows, found.generation
 
         return self.read(read)
@@ -95,7 +95,7 @@ class TestProfiles(database.DatabaseTest):
                         [[0, 1, 9]])
         with self.database.engine.connect() as connection:
             labels = connection.execute(
-                models.Profile.__table__.select()).all()
+                lazy_models.Profile.__table__.select()).all()
         self.assertEqual(table.MOST_LABELS + 1, len(labels))
         # Another label: with the labels' common profile.
         self.assertEqual('', self.rows(SMALL)[0])

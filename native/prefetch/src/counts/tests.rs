@@ -1,3 +1,5 @@
+//! Merges of counts in any order, what messages carry, and messages that were damaged.
+
 use super::*;
 
 use proptest::prelude::*;

@@ -10,7 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import models
+from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import profiles as profile_table
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.prefetch import profiles
@@ -131,7 +131,7 @@ class TestCarried(ProfilesTest):
     def setUp(self):
         super().setUp()
         self.path = f'{PATH}/{base.unknown_id()}'
-        self.database.write(lambda session: session.add(models.Profile(
+        self.database.write(lambda session: session.add(lazy_models.Profile(
             id=self.path.rpartition('/')[-1], image_id='t6',
             project_id=profile_table.SHARED, label='m1.small', generation=1,
             instances=0, chunks=0, rows=profiles.packed({}),
