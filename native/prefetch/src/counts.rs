@@ -98,7 +98,7 @@ impl Known {
         }
         let mut block = Block::new(host, self.version.epoch, since);
         let mut left = bytes.checked_sub(block.head_len())?;
-        for (&number, &chunk) in self.changes.range(since.saturating_add(1)..) {
+        for (&number, &chunk) in self.changes.range(since + 1..=self.version.number) {
             let read = self.reads.get(&chunk)?;
             let fact = Fact {
                 chunk,
@@ -161,14 +161,6 @@ impl SiteCounts {
             known.number(chunk, number);
             known.version.number = number;
         }
-    }
-
-    /// Returns how much of a host's counts is known.
-    #[must_use]
-    pub fn version(&self, host: HostId) -> Version {
-        self.hosts
-            .get(&host)
-            .map_or_else(Version::default, |known| known.version)
     }
 
     /// Returns what goes with a request: which versions this host has, and its own counts since the version that the other host was `told`; none
@@ -260,23 +252,22 @@ impl SiteCounts {
 /// Takes a host's counts; `is_own` are those that it sent itself.
 fn take(known: &mut Known, block: &Block, is_own: bool, news: &mut Vec<Chunk>) {
     let is_other = block.epoch != known.version.epoch;
-    if block.epoch > known.version.epoch || (is_own && is_other) {
+    // What a host sends of itself from the beginning holds, whatever others said.
+    if block.epoch > known.version.epoch || (is_own && (is_other || block.since == 0)) {
         known.begin(block.epoch);
     }
     let is_present = block.epoch == known.version.epoch;
+    // After a gap the version stays, and what is missing comes again; until then no number says that all before it is known.
+    let has_all_before = is_present && block.since <= known.version.number;
     for fact in &block.facts {
         if known.count(fact) {
             news.push(fact.chunk);
         }
-        if is_present {
+        if has_all_before {
             known.number(fact.chunk, fact.number);
         }
     }
-    if is_own && block.since == 0 {
-        known.version.number = block.upto;
-    }
-    // After a gap the version stays, and what is missing comes again.
-    if is_present && block.since <= known.version.number {
+    if has_all_before {
         known.version.number = known.version.number.max(block.upto);
     }
 }

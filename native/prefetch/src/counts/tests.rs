@@ -90,6 +90,8 @@ proptest! {
                 prop_assert!(is.0 >= was.0);
                 prop_assert!(is == *was || news.chunks.contains(&chunk));
             }
+            let answer = host.answer(&Message { blocks: Vec::new(), ..message.clone() }).encode();
+            prop_assert!(Message::decode(&answer, CHUNKS).is_ok());
         }
     }
 
@@ -301,7 +303,7 @@ fn a_host_is_believed_of_itself_whatever_others_say() {
         hosts[0].learn(2, &message(2, forged));
         exchange(&mut hosts, 0, 1, &mut None);
         assert_eq!(
-            hosts[0].version(1),
+            hosts[0].hosts[&1].version,
             Version {
                 epoch: 1,
                 number: 1
@@ -319,4 +321,57 @@ fn no_more_chunks_of_a_host_than_a_profile_has() {
     assert_eq!(host.sum(MOST_FACTS as Chunk).0, 0);
     host.count(7, 2, 1);
     assert_eq!(host.sum(7).0, 2);
+}
+
+/// The changes of host 1 after one up to another, each of a chunk of its own.
+fn changes(since: u32, upto: u32) -> Message {
+    let mut block = Block::new(1, 1, since);
+    block.facts = (since + 1..=upto)
+        .map(|number| fact(number, number, 1, 90))
+        .collect();
+    block.upto = upto;
+    message(1, block)
+}
+
+/// What a home that has learned these tells host 2 of host 1.
+fn told_after(messages: &[Message]) -> (u32, usize) {
+    let mut home = learn_all(messages.iter());
+    let request = Message {
+        sender: 2,
+        versions: Vec::new(),
+        blocks: Vec::new(),
+    };
+    let reply = Message::decode(&home.answer(&request).encode(), CHUNKS).unwrap();
+    let block = reply.blocks.iter().find(|block| block.host == 1).unwrap();
+    (block.upto, block.facts.len())
+}
+
+#[test]
+fn an_overtaken_block_makes_no_reply_malformed() {
+    assert_eq!(told_after(&[changes(0, 25), changes(0, 12)]), (12, 12));
+    let again = [changes(0, 25), changes(0, 12), changes(12, 25)];
+    assert_eq!(told_after(&again), (25, 25));
+}
+
+#[test]
+fn what_came_behind_a_gap_is_told_when_the_gap_is_filled() {
+    assert_eq!(told_after(&[changes(0, 5), changes(9, 12)]), (5, 5));
+    let filled = [changes(0, 5), changes(9, 12), changes(5, 12)];
+    assert_eq!(told_after(&filled), (12, 12));
+}
+
+#[test]
+fn a_cut_reply_of_a_host_with_a_gap_can_be_read() {
+    let mut home = SiteCounts::new(0, 0..4, 1);
+    let read = 900;
+    home.learn(1, &changes(0, read));
+    home.learn(1, &changes(read + 100, read + 200));
+    let mut peer = SiteCounts::new(2, 0..4, 1);
+    for _ in 0..4 {
+        let reply = home.answer(&peer.ask(None)).encode();
+        let reply = Message::decode(&reply, 2 * read).unwrap();
+        peer.learn(0, &reply);
+    }
+    let known = &peer.hosts[&1];
+    assert_eq!((known.version.number, known.reads.len()), (read, 900));
 }
