@@ -93,8 +93,9 @@ class LibvirtDriver(driver.LibvirtDriver):
                                      CONF.diffcache.unknown_policy)
         volumes.install()
         self._volumes = volumes.VolumeCache(client, tally)
-        self._page_caches = page_caches.PageCacheWatch(self._active_guests,
-                                                       client, tally)
+        self._page_caches = page_caches.PageCacheWatch(
+            self._active_guests, client, tally,
+            CONF.libvirt.mem_stats_period_seconds)
         backends.install(self.image_backend, checks.IMAGES_TYPES,
                          self._fetcher)
 

@@ -36,8 +36,10 @@ LOG = logging.getLogger(__name__)
 INTERVAL_S = 10.0
 # Seconds after which an agent that does not want to know is asked again.
 RETRY_S = 600.0
-# Seconds from which on statistics are those of a driver that says no more.
+# Statistics are those of a driver that says no more after so many seconds, or
+# so many of its periods.
 _OLD_S = 120.0
+_OLD_PERIODS = 3
 _KIB = 1024
 
 
@@ -47,14 +49,17 @@ class PageCacheWatch:
     :param guests: returns Nova's guests that are active on this host
     :param client: of this host's agent
     :param tally: counts guests without statistics
+    :param period_s: seconds between two statistics of a guest
     """
 
     def __init__(self, guests: collections.abc.Callable[
             [], collections.abc.Iterable[typing.Any]],
-            client: local_client.LocalClient, tally: tallies.Tally) -> None:
+            client: local_client.LocalClient, tally: tallies.Tally,
+            period_s: int) -> None:
         self._guests = guests
         self._client = client
         self._tally = tally
+        self._old_s = max(_OLD_S, _OLD_PERIODS * period_s)
         self._silent: set[str] = set()
         self._unwanted_until = 0.0
         self._ended = threading.Event()
@@ -76,10 +81,11 @@ class PageCacheWatch:
         """Report the page caches of all guests once."""
         if time.monotonic() < self._unwanted_until:
             return
-        silent = set()
+        seen = set()
         for guest in self._guests():
+            seen.add(guest.uuid)
             try:
-                self._report(guest, silent)
+                self._report(guest)
             except libvirt.libvirtError as error:
                 # It may have ended meanwhile.
                 LOG.debug('Could not read the memory statistics of server %s:'
@@ -89,37 +95,41 @@ class PageCacheWatch:
                          ' may be older than nova-compute: %s', error)
                 self._unwanted_until = time.monotonic() + RETRY_S
                 return
+            except exceptions.PermanentError as error:
+                LOG.warning('Could not report the page cache of server %s: %s',
+                            guest.uuid, error)
             except exceptions.DiffCacheError as error:
                 LOG.warning('Could not report the page caches of guests, will'
                             ' retry in %g s: %s', INTERVAL_S, error)
                 return
-        self._silent = silent
+        self._silent &= seen
 
-    def _report(self, guest: typing.Any, silent: set[str]) -> None:
+    def _report(self, guest: typing.Any) -> None:
         volumes = volume_nodes.volume_ids(guest._domain.XMLDesc(0))
         if not volumes:
             return
-        size = page_cache(guest._domain.memoryStats(), time.time())
+        size = page_cache(guest._domain.memoryStats(),
+                          time.time() - self._old_s)
         if size is not None:
+            self._silent.discard(guest.uuid)
             self._client.report_page_cache(guest.uuid, size, volumes)
-            return
-        silent.add(guest.uuid)
-        if guest.uuid not in self._silent:
+        elif guest.uuid not in self._silent:
+            self._silent.add(guest.uuid)
             self._tally.without_statistics()
             LOG.info('The page cache of server %s is unknown: it needs a'
                      ' driver of the balloon, and nova.conf [libvirt]'
                      ' mem_stats_period_seconds above 0', guest.uuid)
 
 
-def page_cache(statistics: dict[str, int], now: float) -> int | None:
+def page_cache(statistics: dict[str, int], since: float) -> int | None:
     """Return the bytes of a guest's page cache.
 
     :param statistics: libvirt's, in KiB; a guest says them
-    :param now: seconds since 1970
+    :param since: seconds since 1970; older statistics do not count
     :returns: None if the guest does not say it, or not any more
     """
     size = statistics.get('disk_caches')
     updated = statistics.get('last_update', 0)
-    if size is None or size < 0 or now - updated > _OLD_S:
+    if size is None or size < 0 or updated < since:
         return None
     return min(size, statistics.get('actual', size)) * _KIB

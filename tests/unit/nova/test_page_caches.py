@@ -44,7 +44,7 @@ class TestPageCache(needs.NovaTest):
                  None),
                 ({'actual': 500, 'disk_caches': -1, 'last_update': 1000},
                  None)):
-            self.assertEqual(found, page_caches.page_cache(statistics, 1000.0),
+            self.assertEqual(found, page_caches.page_cache(statistics, 900.0),
                              statistics)
 
 
@@ -58,7 +58,7 @@ class TestWatch(needs.NovaTest):
         self.tally = tallies.Tally(self.path)
         self.guests = [self.guest('a-server')]
         self.watch = page_caches.PageCacheWatch(lambda: self.guests,
-                                                self.client, self.tally)
+                                                self.client, self.tally, 10)
 
     def guest(self, name, document=test_volume_nodes.DOCUMENT, **statistics):
         found = mock.Mock(uuid=name)
@@ -112,9 +112,29 @@ class TestWatch(needs.NovaTest):
     def test_an_agent_that_does_not_answer_is_asked_again(self):
         self.client.report_page_cache.side_effect = \
             exceptions.ServiceUnavailable('restarting')
-        self.guests.append(self.guest('another'))
-        self.watch.look()
-        self.assertEqual(1, self.client.report_page_cache.call_count)
+        self.guests = [self.guest('silent', actual=500), *self.guests,
+                       self.guest('another')]
+        for calls in (1, 2):
+            self.watch.look()
+            self.assertEqual(calls, self.client.report_page_cache.call_count)
+        self.assertEqual({'page_cache': 1}, self.silent())
         self.client.report_page_cache.side_effect = None
         self.watch.look()
-        self.assertEqual(3, self.client.report_page_cache.call_count)
+        self.assertEqual(4, self.client.report_page_cache.call_count)
+
+    def test_one_that_the_agent_refuses_stops_no_other(self):
+        self.client.report_page_cache.side_effect = [
+            exceptions.InvalidInput('bad'), None]
+        self.guests.append(self.guest('another'))
+        self.watch.look()
+        self.assertEqual(2, self.client.report_page_cache.call_count)
+
+    def test_statistics_are_as_old_as_their_period_is_long(self):
+        old = self.guest('slow', actual=500, disk_caches=4,
+                         last_update=int(time.time()) - 300)
+        self.guests = [old]
+        for period, calls in ((10, 0), (150, 1)):
+            page_caches.PageCacheWatch(lambda: self.guests, self.client,
+                                       self.tally, period).look()
+            self.assertEqual(calls,
+                             self.client.report_page_cache.call_count)
