@@ -30,8 +30,13 @@ pub fn is_text(text: &str) -> bool {
 /// `InvalidData` if it is none; else of the connection.
 pub fn read(stream: &mut impl Read) -> io::Result<Option<String>> {
     let mut length = [0; 2];
-    if stream.read(&mut length[..1])? == 0 {
-        return Ok(None);
+    loop {
+        match stream.read(&mut length[..1]) {
+            Ok(0) => return Ok(None),
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
     stream.read_exact(&mut length[1..])?;
     let mut text = vec![0; usize::from(u16::from_le_bytes(length))];
@@ -72,6 +77,27 @@ mod tests {
         }
         assert_eq!(read(&mut &b""[..]).unwrap(), None);
         assert!(write(&mut Vec::new(), &(long + "x")).is_err());
+    }
+
+    /// Is interrupted before each byte.
+    struct Interrupted<'a>(&'a [u8], bool);
+
+    impl Read for Interrupted<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let most = buffer.len().min(1);
+            self.0.read(&mut buffer[..most])
+        }
+    }
+
+    #[test]
+    fn an_interrupted_read_goes_on() {
+        let mut stream = Interrupted(b"\x04\x00YQ==", false);
+        assert_eq!(read(&mut stream).unwrap().as_deref(), Some("YQ=="));
+        assert_eq!(read(&mut stream).unwrap(), None);
     }
 
     #[test]
