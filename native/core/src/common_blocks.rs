@@ -17,7 +17,7 @@ const BLOCK: u64 = 4096;
 const MAX_CHUNK: u64 = 16 << 20;
 /// Bytes of the target that are read as one piece of work, at least.
 const PIECE: u64 = 4 << 20;
-/// Chunks that one block is looked for in: content that more of them have says little of any.
+/// Chunks that are known of one block: the first of those that have it. Content that more of them have says little of any.
 const MOST_CHUNKS: usize = 4;
 
 /// Why nothing was compared.
@@ -56,7 +56,7 @@ pub struct CommonBlocks {
 
 /// Looks for the blocks of some chunks of `base` in `target`.
 ///
-/// A block that several of these chunks have counts for the one at the target's place, else for the first. Chunks past the base's end have no blocks.
+/// A block that several of these chunks have counts for the one at the target's place if that is among the first four, else for the first. Chunks past the base's end have no blocks.
 ///
 /// # Errors
 /// `Source`, `Cancelled`; `Chunk` for a size of chunks that is not possible.

@@ -83,7 +83,7 @@ pub struct Policy {
     pub in_flight: usize,
     /// Chunks that it reads ahead at most; 0: none.
     pub read_ahead: Chunk,
-    /// Chunks of the rest of a file that it prefetches after a read of it at most; 0: none.
+    /// Chunks of the rest of a file that it prefetches after a read of it at most; 0: none. In simulations alone.
     pub rest: usize,
 }
 
