@@ -260,7 +260,7 @@ fn yes() -> bool {
     true
 }
 
-/// Keepers of an earlier release do not know what is never false there.
+/// Written only where it is false: keepers of an earlier release refuse fields that they do not know, and never get one with it off.
 fn is_true(value: &bool) -> bool {
     *value
 }
@@ -291,6 +291,10 @@ impl Config {
                 let reason = format!("a deadline of {seconds} s is out of range");
                 return Err(DaemonError::Config(reason));
             }
+        }
+        if config.hydrate == Hydrate::Profile && !config.prefetch {
+            let reason = "chunks of the profile are fetched by prefetching, which is off";
+            return Err(DaemonError::Config(reason.to_owned()));
         }
         if config.rate == Some(0) {
             return Err(DaemonError::Config("rate 0 fetches nothing".to_owned()));
@@ -354,5 +358,23 @@ impl Config {
             path: self.manifest.clone(),
             error,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_not_fetched_without_prefetching() {
+        let parse = |changes: &str| {
+            let rest =
+                r#""sources": ["/a"], "manifest": "/m", "mount": "/t", "state": "/s", "wait": 0.0"#;
+            Config::parse(&format!("{{{rest}, {changes}}}"))
+        };
+        assert!(parse(r#""hydrate": "profile""#).is_ok());
+        assert!(parse(r#""hydrate": "idle", "prefetch": false"#).is_ok());
+        let refused = parse(r#""hydrate": "profile", "prefetch": false"#);
+        assert!(matches!(refused, Err(DaemonError::Config(_))));
     }
 }

@@ -549,6 +549,18 @@ impl LazyFile {
         }
     }
 
+    /// Look for absent chunks of the profile whenever nothing is prefetched, without end.
+    pub fn complete_profile(&self) {
+        let Some(prefetcher) = &self.prefetcher else {
+            return;
+        };
+        loop {
+            prefetcher.wait_until_idle();
+            std::thread::sleep(LONGEST_PAUSE);
+            prefetcher.queue_absent(|chunk| self.is_there(chunk.into()));
+        }
+    }
+
     /// Fetch chunks that no read waits for, and return whether they are local; pause if they are not.
     fn obtain_unasked(&self, run: &Range<u64>, purpose: Purpose, pause: &mut Duration) -> bool {
         let mut delay = Duration::ZERO;

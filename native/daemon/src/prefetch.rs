@@ -36,7 +36,10 @@ struct State {
     given: ChunkSet,
     queue: Queue,
     sequences: HashMap<u64, Sequences>,
+    /// Whether hints are queued.
     has_begun: bool,
+    /// Whether guests read the image: what other hosts know is fetched from then on alone.
+    is_read: bool,
     /// Reads that wait for a chunk that was not on its way.
     misses: usize,
 }
@@ -53,6 +56,7 @@ impl State {
             queue: Queue::new(in_flight),
             sequences: HashMap::new(),
             has_begun: false,
+            is_read: false,
             misses: 0,
         };
         state.set_profile(profile);
@@ -60,7 +64,7 @@ impl State {
     }
 
     fn set_profile(&mut self, profile: &Profile) {
-        self.profile = profile.at_least(least_of(profile.most()));
+        self.profile = choose(profile);
         self.known = profile.clone();
         for (chunk, ..) in self.site.rows() {
             self.known.raise(chunk, self.site.get(chunk));
@@ -69,9 +73,10 @@ impl State {
         self.least = least_of(self.most);
     }
 
-    /// Return whether enough instances read a chunk.
+    /// Return whether a chunk is a hint: by the profile, whatever others count, or because enough instances of the site read it.
     fn is_known(&self, chunk: Chunk) -> bool {
-        self.known.get(chunk).count >= self.least
+        let is_shared = || self.known.get(chunk).count >= self.least;
+        self.profile.get(chunk).count > 0 || (self.is_read && is_shared())
     }
 
     fn hint(&self, chunk: Chunk) -> Hint {
@@ -151,9 +156,29 @@ impl Prefetcher {
         self.begin_with(&mut lock(&self.state));
     }
 
-    fn begin_with(&self, state: &mut State) {
+    /// Queue the chunks of the profile before any read.
+    pub fn begin_profile(&self) {
+        let mut state = lock(&self.state);
         if !state.has_begun {
             state.has_begun = true;
+            state.queue_known();
+            self.changed.notify_all();
+        }
+    }
+
+    /// Queue the chunks of the profile again that are not there: those that were left to another fetch, which failed.
+    pub fn queue_absent(&self, is_there: impl Fn(Chunk) -> bool) {
+        let mut state = lock(&self.state);
+        let chunks = state.profile.rows().map(|(chunk, ..)| chunk);
+        let absent = chunks.filter(|chunk| !is_there(*chunk));
+        let hints: Vec<_> = absent.map(|chunk| state.hint(chunk)).collect();
+        state.queue.add_hints(hints);
+        self.changed.notify_all();
+    }
+
+    fn begin_with(&self, state: &mut State) {
+        if !state.is_read {
+            (state.has_begun, state.is_read) = (true, true);
             state.queue_known();
             self.changed.notify_all();
         }
@@ -180,7 +205,7 @@ impl Prefetcher {
         }
         let before = state.least;
         state.least = least_of(state.most);
-        if !state.has_begun {
+        if !state.is_read {
             return;
         }
         if state.least == before {
@@ -210,20 +235,14 @@ impl Prefetcher {
     pub fn note_read(&self, handle: u64, chunks: std::ops::Range<u64>) {
         let mut state = lock(&self.state);
         self.begin_with(&mut state);
-        let State {
-            known,
-            least,
-            queue,
-            sequences,
-            ..
-        } = &mut *state;
         let new = || Sequences::new(self.chunks, self.policy.read_ahead);
-        let sequences = sequences.entry(handle).or_insert_with(new);
         let mut is_wanted = false;
         for chunk in chunks.filter_map(|chunk| Chunk::try_from(chunk).ok()) {
-            let ahead = sequences.read(chunk, known.get(chunk).count >= *least);
+            let is_known = state.is_known(chunk);
+            let sequences = state.sequences.entry(handle).or_insert_with(new);
+            let ahead = sequences.read(chunk, is_known);
             is_wanted |= !ahead.is_empty();
-            queue.add_sequence(ahead);
+            state.queue.add_sequence(ahead);
         }
         if is_wanted {
             self.changed.notify_all();
@@ -371,6 +390,47 @@ mod tests {
         prefetcher.replace(Profile::from_rows([(8, 1, 9.0), (2, 3, 9.0)]).unwrap());
         let found: Vec<_> = std::iter::from_fn(|| take(&prefetcher)).collect();
         assert_eq!(vec![8, 2, 7, 9], found);
+    }
+
+    #[test]
+    fn before_a_read_the_profile_alone_is_fetched() {
+        let prefetcher = prefetcher(9);
+        let take = || std::iter::from_fn(|| take(&prefetcher));
+        prefetcher.begin_profile();
+        assert_eq!(vec![8, 7, 5], Vec::from_iter(take()));
+        prefetcher.learn(vec![(20, 9, 1.0)]);
+        prefetcher.replace(Profile::from_rows([(6, 1, 9.0)]).unwrap());
+        assert_eq!(vec![6], Vec::from_iter(take()));
+        prefetcher.done(20, false);
+        assert_eq!(None, take().next());
+        prefetcher.note_read(1, 50..51);
+        assert_eq!(vec![20, 6], Vec::from_iter(take()));
+        prefetcher.note_read(1, 60..61);
+        assert_eq!(None, take().next());
+    }
+
+    #[test]
+    fn counts_of_the_site_drop_no_chunk_of_the_profile() {
+        let prefetcher = prefetcher(9);
+        prefetcher.begin();
+        prefetcher.learn(vec![(20, 1000, 1.0), (21, 3, 1.0)]);
+        let found: Vec<_> = std::iter::from_fn(|| take(&prefetcher)).collect();
+        assert_eq!(vec![20, 8, 7, 5], found);
+        prefetcher.done(5, false);
+        assert_eq!(Some(5), take(&prefetcher));
+    }
+
+    #[test]
+    fn a_chunk_that_was_left_to_another_fetch_is_queued_again() {
+        let prefetcher = prefetcher(3);
+        prefetcher.begin_profile();
+        let next = |there: Chunk| lock(&prefetcher.state).queue.next(|chunk| chunk == there);
+        assert_eq!([Some(7), Some(5), None], [next(8), next(8), next(8)]);
+        [7, 5]
+            .iter()
+            .for_each(|chunk| prefetcher.done(*chunk, true));
+        prefetcher.queue_absent(|chunk| chunk != 8);
+        assert_eq!([Some(8), None], [next(0), next(0)]);
     }
 
     #[test]

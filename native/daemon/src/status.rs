@@ -98,7 +98,7 @@ pub fn describe(
     let presence = leaves::count_chunks(&config.state, manifest)?;
     let (prefetched, prefetched_used) = shared.count_prefetched();
     let wanted = match config.hydrate {
-        Hydrate::Profile => Some(count_profile(config, manifest)?),
+        Hydrate::Profile => count_profile(config, manifest)?,
         _ => None,
     };
     let plain = complete.then(|| leaves::data_path(&config.state, manifest));
@@ -145,13 +145,20 @@ pub fn describe(
     }))
 }
 
-/// Count the chunks that are fetched before any read, and those of them that are there.
-fn count_profile(config: &Config, manifest: &Manifest) -> io::Result<Value> {
-    let profile = config.load_profile(manifest.size().div_ceil(CHUNK));
-    let chosen = prefetch::choose(&profile.map_err(io::Error::other)?);
-    let chunks = chosen.rows().map(|(chunk, ..)| u64::from(chunk));
+/// Count the chunks that are fetched before any read, and those of them that are there; none while their file cannot be read, as when it is
+/// replaced: the rest of the state holds all the same.
+fn count_profile(config: &Config, manifest: &Manifest) -> io::Result<Option<Value>> {
+    let profile = match config.load_profile(manifest.size().div_ceil(CHUNK)) {
+        Ok(profile) => prefetch::choose(&profile),
+        Err(error) => {
+            eprintln!("Could not count the chunks of the profile: {error}");
+            return Ok(None);
+        }
+    };
+    let chunks = profile.rows().map(|(chunk, ..)| u64::from(chunk));
     let presence = leaves::count_some(&config.state, manifest, chunks)?;
-    Ok(json!({"chunks": presence.data_chunks, "present": presence.present}))
+    let counts = json!({"chunks": presence.data_chunks, "present": presence.present});
+    Ok(Some(counts))
 }
 
 fn describe_sources(config: &Config, shared: &Shared) -> Vec<Value> {

@@ -148,6 +148,10 @@ pub fn run(
         let file = file.clone();
         spawn("prefetch", move || file.prefetch())?;
     }
+    if config.hydrate == Hydrate::Profile {
+        let file = file.clone();
+        spawn("profile", move || file.complete_profile())?;
+    }
     if !matches!(config.hydrate, Hydrate::None | Hydrate::Profile) {
         let (file, plan) = (file.clone(), Plan::new(config));
         spawn("hydrate", move || file.hydrate(&plan))?;
@@ -258,9 +262,11 @@ fn open_prefetcher(
     // Chunks beyond the last number are read on demand.
     let chunks = Chunk::try_from(leaves.chunk_count()).unwrap_or(Chunk::MAX);
     let prefetcher = Prefetcher::new(chunks, profile, Policy::default());
-    if shared.get(Counter::Reads) > 0 || config.hydrate == Hydrate::Profile {
-        // The worker before this one had begun, or no read is waited for.
+    if shared.get(Counter::Reads) > 0 {
+        // The worker before this one had begun.
         prefetcher.begin();
+    } else if config.hydrate == Hydrate::Profile {
+        prefetcher.begin_profile();
     }
     Ok(Some(prefetcher))
 }
