@@ -22,9 +22,11 @@ from sqlalchemy import orm
 from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import models
 from diffcache_openstack.db import plans
+from diffcache_openstack.db import profiles as profile_table
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import boot_set
+from diffcache_openstack.objects import catalogue
 from diffcache_openstack.prefetch import profiles
 
 # A host that does not report for so long serves no image that arrives.
@@ -90,26 +92,49 @@ class Standing(typing.NamedTuple):
     present: frozenset[tuple[str, str]]
 
 
+class _Read(typing.NamedTuple):
+    """What servers read of an image of so many bytes."""
+
+    image_id: str
+    size: int
+    rows: profiles.Rows
+
+
 def of_images(session: orm.Session) -> dict[str, Image]:
-    """Return by content id what boots of servers of any project read."""
+    """Return by content id what boots read, as far as others may know it.
+
+    A set tells all who boot the content on its host what was read. So those
+    profiles count that are of all projects. Of a content without any, and of
+    no public image, those of the only project that has some count.
+    """
     template, profile = models.Template, lazy_models.Profile
-    rows: dict[str, profiles.Rows] = collections.defaultdict(dict)
-    images: dict[str, tuple[str, int]] = {}
-    for content_id, image_id, size, packed in session.execute(
+    read: dict[str, dict[str, _Read]] = collections.defaultdict(dict)
+    for content_id, image_id, size, project, packed in session.execute(
             sa.select(template.content_id, template.id, template.size,
-                      profile.rows)
+                      profile.project_id, profile.rows)
             .join(profile, profile.image_id == template.id)
-            .where(template.status == objects.ACTIVE, profile.chunks > 0)
+            .where(template.status == objects.ACTIVE, profile.chunks > 0,
+                   sa.or_(profile.project_id == profile_table.SHARED,
+                          template.visibility != catalogue.PUBLIC))
             .order_by(template.content_id, template.id, profile.id)):
-        images.setdefault(content_id, (image_id, size))
-        rows[content_id] = profiles.added(rows[content_id],
-                                          profiles.unpacked(packed))
-    return {content_id: _image(*images[content_id], profiles.chosen(summed))
-            for content_id, summed in rows.items()}
+        by_project = read[content_id]
+        known = by_project.get(project, _Read(image_id, size, {}))
+        by_project[project] = known._replace(
+            rows=profiles.added(known.rows, profiles.unpacked(packed)))
+    return {content_id: _image(each) for content_id, by_project in read.items()
+            for each in _that_others_may_know(by_project)}
 
 
-def _image(image_id, size, rows):
-    return Image(image_id, profiles.size_of(rows, size), rows)
+def _that_others_may_know(by_project):
+    """Return what was read, or nothing."""
+    if profile_table.SHARED in by_project:
+        return [by_project[profile_table.SHARED]]
+    return by_project.values() if len(by_project) == 1 else []
+
+
+def _image(read):
+    rows = profiles.chosen(read.rows)
+    return Image(read.image_id, profiles.size_of(rows, read.size), rows)
 
 
 def standing(session: orm.Session, site: str, now: datetime.datetime

@@ -80,7 +80,8 @@ class BootSets:
         self._wanted = {each['content_id']: BootSet(**each)
                         for each in kept.get('wanted', ())}
         self._alone: dict[str, str] = kept.get('alone', {})
-        self._standing: dict[str, Standing] = {}
+        # None until this host has looked at what is here.
+        self._standing: dict[str, Standing] | None = None
 
     @property
     def generation(self) -> int | None:
@@ -152,9 +153,14 @@ class BootSets:
             self._standing = standing
             return is_news
 
-    def report(self) -> list[tuple[str, int, str, str | None]]:
-        """Return content, bytes, state and message of each set."""
+    def report(self) -> list[tuple[str, int, str, str | None]] | None:
+        """Return content, bytes, state and message of each set.
+
+        :returns: None while this host has not looked at what is here
+        """
         with self._lock:
+            if self._standing is None:
+                return None
             return [(content_id, each.held_bytes, each.state, each.message)
                     for content_id, each in sorted(self._standing.items())]
 
@@ -183,7 +189,7 @@ class BootSetExchange:
         self._conductor = conductor
         self._on_change = on_change
         self._interval = interval
-        self._is_older = False
+        self._refusal: str | None = None
         self._reported: list | None = None
         self._reported_at = 0.0
 
@@ -197,6 +203,8 @@ class BootSetExchange:
         :raises DiffCacheError: the conductor does not answer, or refuses
         """
         report, now = self._sets.report(), time.monotonic()
+        if report is None:
+            return
         if report == self._reported \
                 and now < self._reported_at + self._interval:
             return
@@ -204,13 +212,14 @@ class BootSetExchange:
             found = self._conductor.exchange_boot_sets(
                 ctxt, self._host, report, self._sets.generation)
         except exceptions.InvalidInput as error:
-            if not self._is_older:
-                LOG.info('The conductor is older than this agent, so this'
-                         ' host keeps the boot sets that it has: %s', error)
-            self._is_older = True
+            if str(error) != self._refusal:
+                LOG.warning('The conductor refused the report of boot sets, or'
+                            ' is older than this agent; this host keeps the'
+                            ' sets that it has: %s', error)
+            self._refusal = str(error)
             found = None
         else:
-            self._is_older = False
+            self._refusal = None
         self._reported, self._reported_at = report, now
         if found is not None:
             generation, sets = found

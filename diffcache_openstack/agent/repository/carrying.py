@@ -165,6 +165,9 @@ class Carrying:
             self._note(FAILED, work, source, str(error))
             return
         self._problems.pop((work.image_id, source.profile_id), None)
+        if not wanted:
+            # Also where the image has no room for another label.
+            self._settle(work, source)
         self._counts[CARRIED if wanted else OUTDATED] += 1
         LOG.info('Carried profile %s to image %s: %d chunks from %d%s',
                  source.profile_id, work.image_id, len(rows),

@@ -70,7 +70,7 @@ class TestImages(BootSetsTest):
         self.add_image(1)
         self.add_image(2)
         self.add_profile('t1', 'a', [[0, 10, 10], [20, 9, 9]])
-        self.add_profile('t1', 'b', [[0, 10, 30], [4, 1, 5]], 'p')
+        self.add_profile('t1', 'b', [[0, 10, 30], [4, 1, 5]])
         found = self.read(boot_sets.of_images)
         self.assertEqual({ONE: boot_sets.Image(
             't1', 4 * profiles.CHUNK + 5, {0: (20, 40), 20: (9, 9)})}, found)
@@ -83,6 +83,25 @@ class TestImages(BootSetsTest):
         [(content_id, found)] = self.read(boot_sets.of_images).items()
         self.assertEqual((ONE, 't1', {0: (2, 20), 1: (1, 1)}),
                          (content_id, found.image_id, found.rows))
+
+    def test_what_projects_read_of_public_images_is_told_to_nobody(self):
+        self.add_image(1)
+        self.add_profile('t1', 'a', [[0, 1, 10]], 'p')
+        self.assertEqual({}, self.read(boot_sets.of_images))
+        self.add_profile('t1', 'a', [[1, 1, 10]])
+        self.assertEqual({1: (1, 10)},
+                         self.read(boot_sets.of_images)[ONE].rows)
+
+    def test_what_one_project_reads_of_its_images(self):
+        self.add_image(1, visibility='private')
+        self.add_profile('t1', 'a', [[0, 1, 10]], 'p')
+        self.add_profile('t1', 'b', [[0, 1, 10]], 'p')
+        self.assertEqual({0: (2, 20)},
+                         self.read(boot_sets.of_images)[ONE].rows)
+        # Another project has an image of the same content.
+        self.add_image(2, content_id=ONE, visibility='private')
+        self.add_profile('t2', 'a', [[1, 1, 10]], 'q')
+        self.assertEqual({}, self.read(boot_sets.of_images))
 
     def test_withdrawn_images_have_none(self):
         self.add_image(1, status=objects.DEACTIVATED)

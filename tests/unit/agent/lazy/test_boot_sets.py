@@ -44,6 +44,7 @@ class BootSetsTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.sets = self.open()
+        self.sets.note({})
         self.conductor = FakeConductor()
         self.changes = 0
         self.exchange = self.new_exchange()
@@ -118,6 +119,22 @@ class BootSetsTest(base.TestCase):
         exchange.repeat()
         exchange.exchange(self.ctxt)
         self.assertEqual(3, len(self.conductor.calls))
+
+    def test_nothing_is_reported_before_this_host_has_looked(self):
+        self.sets = self.open()
+        exchange = self.new_exchange()
+        exchange.exchange(self.ctxt)
+        self.assertEqual([], self.conductor.calls)
+        self.assertTrue(self.sets.note({}))
+        exchange.exchange(self.ctxt)
+        self.assertEqual(1, len(self.conductor.calls))
+
+    def test_each_refusal_is_logged_once(self):
+        with self.assertLogs(boot_sets.LOG, 'WARNING') as logs:
+            for words in ('no such method', 'no such method', 'too many'):
+                self.conductor.error = exceptions.InvalidInput(words)
+                self.exchange.exchange(self.ctxt)
+        self.assertEqual(2, len(logs.output))
 
     def test_without_a_conductor_that_knows_sets_they_stay(self):
         self.want(1)

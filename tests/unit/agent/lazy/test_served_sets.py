@@ -82,7 +82,7 @@ class TestServing(ServedSetsTest):
 
     def test_how_far_it_is(self):
         self.want(KEY.id)
-        self.assertEqual([], self.boot_sets.report())
+        self.assertIsNone(self.boot_sets.report())
         self.look()
         self.assertEqual([0, 'waiting', None], self.standing())
         self.look(profile={'chunks': 2, 'present': 1}, present=1)

@@ -163,6 +163,15 @@ class TestCarrying(CarryingTest):
         self.assertEqual(0, self.carrying.carry_missing())
         self.counts(outdated=1)
 
+    def test_one_that_is_not_taken_is_not_compared_again(self):
+        self.conductor.images = {'t2': [source(1)]}
+        self.conductor.late = True
+        for _search in range(2):
+            self.carrying.carry_missing()
+            # An image with the most labels stays among the work.
+            self.conductor.carried.clear()
+        self.assertEqual(1, len(self.content.compared))
+
     def test_without_the_conductor_it_is_tried_again(self):
         self.conductor.images = {'t2': [source(1)]}
         for name in ('refused', 'error'):
