@@ -26,9 +26,9 @@ from diffcache_openstack.db import profiles as profile_table
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import boot_set
-from diffcache_openstack.objects import catalogue
 from diffcache_openstack.prefetch import profiles
 
+_PRIVATE = 'private'
 # A host that does not report for so long serves no image that arrives.
 _REPORT_TIME = datetime.timedelta(minutes=15)
 # That it reported is noted so often.
@@ -104,32 +104,45 @@ def of_images(session: orm.Session) -> dict[str, Image]:
     """Return by content id what boots read, as far as others may know it.
 
     A set tells all who boot the content on its host what was read. So those
-    profiles count that are of all projects. Of a content without any, and of
-    no public image, those of the only project that has some count.
+    profiles count that are of all projects. Of a content without any, those
+    of a project count if all its images are private ones of one owner.
     """
     template, profile = models.Template, lazy_models.Profile
+    private = _private_contents(session)
     read: dict[str, dict[str, _Read]] = collections.defaultdict(dict)
     for content_id, image_id, size, project, packed in session.execute(
             sa.select(template.content_id, template.id, template.size,
                       profile.project_id, profile.rows)
             .join(profile, profile.image_id == template.id)
-            .where(template.status == objects.ACTIVE, profile.chunks > 0,
-                   sa.or_(profile.project_id == profile_table.SHARED,
-                          template.visibility != catalogue.PUBLIC))
+            .where(template.status == objects.ACTIVE, profile.chunks > 0)
             .order_by(template.content_id, template.id, profile.id)):
         by_project = read[content_id]
         known = by_project.get(project, _Read(image_id, size, {}))
         by_project[project] = known._replace(
             rows=profiles.added(known.rows, profiles.unpacked(packed)))
     return {content_id: _image(each) for content_id, by_project in read.items()
-            for each in _that_others_may_know(by_project)}
+            for each in _that_others_may_know(
+                by_project, content_id in private)}
 
 
-def _that_others_may_know(by_project):
+def _private_contents(session):
+    """Return the contents that one owner alone can boot."""
+    template = models.Template
+    is_open = sa.case((template.visibility != _PRIVATE, 1), else_=0)
+    return frozenset(session.scalars(
+        sa.select(template.content_id)
+        .where(template.status == objects.ACTIVE)
+        .group_by(template.content_id)
+        .having(sa.func.max(is_open) == 0,
+                sa.func.count(template.owner.distinct()) == 1)))
+
+
+def _that_others_may_know(by_project, is_private):
     """Return what was read, or nothing."""
     if profile_table.SHARED in by_project:
         return [by_project[profile_table.SHARED]]
-    return by_project.values() if len(by_project) == 1 else []
+    is_told = is_private and len(by_project) == 1
+    return by_project.values() if is_told else []
 
 
 def _image(read):

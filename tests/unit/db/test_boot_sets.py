@@ -93,13 +93,18 @@ class TestImages(BootSetsTest):
                          self.read(boot_sets.of_images)[ONE].rows)
 
     def test_what_one_project_reads_of_its_images(self):
-        self.add_image(1, visibility='private')
+        self.add_image(1, visibility='private', owner='p')
         self.add_profile('t1', 'a', [[0, 1, 10]], 'p')
         self.add_profile('t1', 'b', [[0, 1, 10]], 'p')
         self.assertEqual({0: (2, 20)},
                          self.read(boot_sets.of_images)[ONE].rows)
         # Another project has an image of the same content.
-        self.add_image(2, content_id=ONE, visibility='private')
+        self.add_image(2, content_id=ONE, visibility='private', owner='q')
+        self.assertEqual({}, self.read(boot_sets.of_images))
+
+    def test_a_private_copy_of_a_public_image(self):
+        self.add_image(1)
+        self.add_image(2, content_id=ONE, visibility='private', owner='q')
         self.add_profile('t2', 'a', [[1, 1, 10]], 'q')
         self.assertEqual({}, self.read(boot_sets.of_images))
 
