@@ -72,7 +72,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
 
     def boot_sets(self, name: str, **query: typing.Any
                   ) -> Listing[_host.BootSet]:
-        """List the boot sets that a host is to have or has."""
+        """List the boot sets that a host has, or that are planned for it."""
         return self._list(_host.BootSet, host=base.part(name), **query)
 
     def volume_caches(self, **query: typing.Any

@@ -12,6 +12,7 @@
 """How far the boot sets that precache jobs want are at each host."""
 
 import collections.abc
+import datetime
 import typing
 
 from sqlalchemy import orm
@@ -70,8 +71,12 @@ class View(typing.NamedTuple):
                 and held.id == target.content_id for held in host.holdings):
             return LOCAL
         found = self.sets.get((target.host, target.content_id))
-        if found is not None and found.state in (boot_set.READY,
-                                                 boot_set.USED):
+        # Of a host that is down, what it reported last; one that is up and
+        # reports no sets serves none any more.
+        is_known = host is not None and (
+            target.host in self.serving or not host.alive)
+        if is_known and found is not None and found.state in (
+                boot_set.READY, boot_set.USED):
             return SET
         return None
 
@@ -97,8 +102,8 @@ class View(typing.NamedTuple):
         found = self.sets.get((target.host, target.content_id))
         if found is None or not found.wanted:
             return (f'The plan has no room for {target.bytes_total} bytes on'
-                    f' host {target.host}; raise [lazy] boot_set_share, or'
-                    f' cancel another job.')
+                    f' host {target.host}; raise [lazy] boot_set_share or'
+                    f' most_boot_sets, or cancel another job.')
         return None
 
 
@@ -106,7 +111,8 @@ def _progress(target, state, **values):
     return db.Progress(target.host, target.template_id, state, **values)
 
 
-def read(session: orm.Session) -> View:
+def read(session: orm.Session, now: datetime.datetime) -> View:
     """Read the view of all hosts."""
     return View({host.name: host for host in sites.holding_hosts(session)},
-                boot_sets.by_object(session), boot_sets.serving(session))
+                boot_sets.by_object(session),
+                boot_sets.serving(session, now))

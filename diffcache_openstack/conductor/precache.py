@@ -232,7 +232,7 @@ class Precacher:
     def _follow_sets(self, jobs, now):
         if not jobs:
             return
-        view = self._database.read(boot_set_progress.read)
+        view = self._database.read(boot_set_progress.read, now)
         for job in jobs:
             rows = self._database.read(db.targets, job.id)
             self._database.write(

@@ -36,9 +36,9 @@ OPTS = [
         default=0,
         help='''
 Most bytes per second that fills of this host fetch, in bytes or with a unit
-(``2MB``). Requests are not limited. Use less than the site's WAN bandwidth
-divided by its number of hosts, so that requests are not slowed down. 0 sets no
-limit.
+(``2MB``). Requests and boot sets are not limited. Use less than the site's WAN
+bandwidth divided by its number of hosts, so that requests are not slowed down.
+0 sets no limit.
 '''),
     cfg.ListOpt(
         'windows',

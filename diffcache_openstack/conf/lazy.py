@@ -135,6 +135,16 @@ sets may take is not there for whole images. With higher values lazy boots of
 more images start without waiting; 0 plans none, and precache jobs get none.
 Set the same value for all conductors; agents do not read it.
 '''),
+    cfg.IntOpt(
+        'most_boot_sets',
+        default=32,
+        min=0,
+        max=500,
+        help='''
+Most boot sets of a host. diffcached serves each by two processes, also while
+no server reads it. Set the same value for all conductors; agents do not read
+it.
+'''),
     cfg.FloatOpt(
         'worth_seconds',
         default=2.0,

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Boot sets: which hosts are to have them, and what hosts report."""
+"""Boot sets: which hosts they are planned for, and what hosts report."""
 
 import collections
 import collections.abc
@@ -53,7 +53,7 @@ class Image(typing.NamedTuple):
 
 
 class Wanted(typing.NamedTuple):
-    """A set that a host is to have, and why.
+    """A set that is planned for a host, and why.
 
     Units are those of :class:`.lazy_models.BootSet`.
     """
@@ -162,24 +162,25 @@ def standing(session: orm.Session, site: str, now: datetime.datetime
     present = session.execute(
         sa.select(host.name, table.content_id)
         .join(table, table.host_id == host.id)
-        .where(host.site == site, table.held_bytes > 0))
+        .where(host.name.in_(names), table.held_bytes > 0))
     return Standing(names, frozenset((name, content_id)
                                      for name, content_id in present))
 
 
-def serving(session: orm.Session) -> frozenset[str]:
-    """Return the names of all hosts that ever reported boot sets."""
+def serving(session: orm.Session, now: datetime.datetime) -> frozenset[str]:
+    """Return the names of the hosts that report boot sets, of all sites."""
     host, known = models.Host, lazy_models.BootSetHost
-    return frozenset(session.scalars(sa.select(host.name).join(
-        known, known.host_id == host.id)))
+    return frozenset(session.scalars(
+        sa.select(host.name).join(known, known.host_id == host.id)
+        .where(known.reported_at > now - _REPORT_TIME)))
 
 
 def put_wanted(session: orm.Session, hosts: collections.abc.Iterable[str],
                wanted: collections.abc.Iterable[Wanted],
                now: datetime.datetime) -> None:
-    """Replace what some hosts are to have; each learns it when it reports.
+    """Replace the sets planned for some hosts; each gets them when it reports.
 
-    Rows of a set that a host is to have already stay as long as they are
+    Rows of a set that was planned before stay as long as they are
     much the same: what was fetched is not given up for little.
     """
     by_host: dict[str, list[Wanted]] = collections.defaultdict(list)
@@ -230,7 +231,7 @@ def _demanded(rows):
 def exchange(session: orm.Session, host: str,
              reports: collections.abc.Iterable[Report], known: int | None,
              now: datetime.datetime) -> dict[str, typing.Any] | None:
-    """Replace what a host reported; return what it is to have.
+    """Replace what a host reported; return the sets planned for it.
 
     A host that reports first makes its site due for a plan.
 
@@ -281,7 +282,7 @@ def _note(session, host_id, rows, reports, now):
 
 
 def _drop_unused(session, rows):
-    """Remove what a host neither has nor is to have."""
+    """Remove sets that a host neither has nor is planned to have."""
     for row in rows:
         if not row.wanted and not row.held_bytes:
             if row in session.new:
@@ -313,8 +314,13 @@ def _raise(session, host_id, now):
 
 def by_object(session: orm.Session
               ) -> dict[tuple[str, str], lazy_models.BootSet]:
-    """Return the sets of all hosts, by host and content id."""
+    """Return the sets of all hosts, by host and content id.
+
+    Without ``rows``, which are most of the bytes.
+    """
     table = lazy_models.BootSet
-    rows = session.execute(sa.select(models.Host.name, table).join(
-        table, table.host_id == models.Host.id))
+    rows = session.execute(
+        sa.select(models.Host.name, table)
+        .join(table, table.host_id == models.Host.id)
+        .options(orm.defer(table.rows, raiseload=True)))
     return {(name, row.content_id): row for name, row in rows}

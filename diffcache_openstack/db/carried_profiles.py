@@ -58,7 +58,7 @@ class Source(typing.NamedTuple):
 
 
 class Work(typing.NamedTuple):
-    """What is to be carried to one image.
+    """The profiles to carry to one image.
 
     :ivar content_id: of the image
     """

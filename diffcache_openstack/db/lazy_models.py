@@ -92,7 +92,7 @@ class Profile(models.Base):
 class BootSetHost(models.Base):
     """A host that serves images while they arrive, and so may have boot sets.
 
-    ``generation`` is that of the sets which it is to have.
+    ``generation`` is that of the sets planned for it.
     """
 
     __tablename__ = 'boot_set_hosts'

@@ -167,10 +167,9 @@ def living(session: orm.Session) -> list[objects.PrecacheJob]:
 
 
 def boot_set_jobs(session: orm.Session) -> set[str]:
-    """Return the ids of active jobs that want boot sets."""
+    """Return the ids of jobs that want boot sets, also of ended ones."""
     table = models.PrecacheJob
-    return set(session.scalars(sa.select(table.id).where(
-        table.boot_set, table.state.in_(precache.LIVING))))
+    return set(session.scalars(sa.select(table.id).where(table.boot_set)))
 
 
 def boot_set_pins(session: orm.Session, site: str) -> list[tuple[str, str]]:

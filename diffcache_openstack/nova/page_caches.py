@@ -34,7 +34,7 @@ LOG = logging.getLogger(__name__)
 
 # Seconds between two looks at all guests.
 INTERVAL_S = 10.0
-# Seconds after which an agent that does not want to know is asked again.
+# Seconds after which an agent that does not know the call is called again.
 RETRY_S = 600.0
 # Statistics are those of a driver that says no more after so many seconds, or
 # so many of its periods.

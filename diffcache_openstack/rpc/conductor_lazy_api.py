@@ -61,7 +61,7 @@ class Reads:
 
 @dataclasses.dataclass(frozen=True)
 class BootSet:
-    """A boot set that a host is to have.
+    """A boot set that is planned for a host.
 
     :ivar bytes: of its chunks
     :ivar rows: of the profile that diffcached fetches by
@@ -234,7 +234,7 @@ class LazyAPI:
                                tuple[str, int, str, str | None]],
                            known: int | None
                            ) -> tuple[int, list[BootSet]] | None:
-        """Report the boot sets of a host; return those that it is to have.
+        """Report the boot sets of a host; return those planned for it.
 
         :param sets: content id, bytes that are there, state and message
         :param known: generation of the sets that the host knows
@@ -247,6 +247,5 @@ class LazyAPI:
             sets=[list(each) for each in sets], known=known)
         return found and (found['generation'], [
             BootSet(each['content_id'], each['image_id'], each['bytes'],
-                    {chunk: (count, total_us)
-                     for chunk, count, total_us in each['rows']})
+                    profiles.of_list(each['rows']))
             for each in found['sets']])

@@ -11,9 +11,9 @@
 #    under the License.
 """Boot sets: the chunks that boots read, of images that are not here.
 
-Which this host is to have comes from the conductor, and is kept on disk: it is
-followed while the conductor does not answer. So is which images diffcached
-serves for their boot sets alone: no server has begun to boot from them.
+The conductor plans them for each host. The plan is kept on disk, and followed
+while the conductor does not answer. The names of the images that diffcached
+serves for their boot sets alone, and no server boots from, are kept as well.
 """
 
 import collections.abc
@@ -35,10 +35,13 @@ from diffcache_openstack.rpc import conductor_lazy_api
 
 LOG = logging.getLogger(__name__)
 
+# Characters of a message that are reported.
+MESSAGE_LENGTH = 1000
+
 
 @dataclasses.dataclass(frozen=True)
 class BootSet:
-    """A set that this host is to have.
+    """A set that is planned for this host.
 
     :ivar bytes: of its chunks
     :ivar digest: of its profile; another one for other chunks
@@ -67,7 +70,7 @@ class Standing:
 class BootSets:
     """The sets of this host, kept in files.
 
-    :param path: of the file that says what there is to be
+    :param path: file that stores the sets planned for this host
     :param folder: for the profiles that diffcached is to use
     """
 
@@ -85,11 +88,11 @@ class BootSets:
 
     @property
     def generation(self) -> int | None:
-        """Of the sets that this host is to have; None if none were named."""
+        """Return the generation of the planned sets; None before the first."""
         return self._generation
 
     def wanted(self) -> dict[str, BootSet]:
-        """Return the sets that this host is to have, by content."""
+        """Return the sets that are planned for this host, by content."""
         with self._lock:
             return dict(self._wanted)
 
@@ -99,7 +102,7 @@ class BootSets:
 
     def replace(self, generation: int, sets: collections.abc.Iterable[
             conductor_lazy_api.BootSet]) -> None:
-        """Take what the conductor says that this host is to have."""
+        """Replace the sets that are planned for this host."""
         self._folder.mkdir(parents=True, exist_ok=True)
         wanted = {}
         for each in sets:
@@ -149,7 +152,8 @@ class BootSets:
     def note(self, standing: dict[str, Standing]) -> bool:
         """Note what this host has; return whether it was another before."""
         with self._lock:
-            is_news = standing != self._standing
+            is_news = self._standing is None or (
+                _outcomes(standing) != _outcomes(self._standing))
             self._standing = standing
             return is_news
 
@@ -161,8 +165,15 @@ class BootSets:
         with self._lock:
             if self._standing is None:
                 return None
-            return [(content_id, each.held_bytes, each.state, each.message)
+            return [(content_id, each.held_bytes, each.state,
+                     each.message and each.message[:MESSAGE_LENGTH])
                     for content_id, each in sorted(self._standing.items())]
+
+
+def _outcomes(standing):
+    """Return what is reported at once; bytes wait for the next heartbeat."""
+    return {content_id: (each.state, each.message)
+            for content_id, each in standing.items()}
 
 
 def _digest(document: dict[str, typing.Any]) -> str:
@@ -171,12 +182,12 @@ def _digest(document: dict[str, typing.Any]) -> str:
 
 
 class BootSetExchange:
-    """Reports the sets of this host, and learns which it is to have.
+    """Reports the sets of this host, and gets those that are planned for it.
 
     :param host: name of this host
     :param sets: of this host
     :param conductor: RPC client
-    :param on_change: called when this host is to have other sets
+    :param on_change: called when other sets are planned
     :param interval: seconds between two exchanges without news
     """
 
@@ -223,7 +234,14 @@ class BootSetExchange:
         self._reported, self._reported_at = report, now
         if found is not None:
             generation, sets = found
-            self._sets.replace(generation, sets)
-            LOG.info('This host is to have %d boot sets with %d bytes',
+            try:
+                self._sets.replace(generation, sets)
+            except OSError as error:
+                LOG.warning('Could not store the boot sets that are planned'
+                            ' for this host, will retry: %s; check the disk of'
+                            ' [agent] state_dir', error)
+                self._reported = None
+                return
+            LOG.info('The plan has %d boot sets with %d bytes for this host',
                      len(sets), sum(each.bytes for each in sets))
             self._on_change()

@@ -105,7 +105,7 @@ class Users(typing.NamedTuple):
     :ivar servers: that boot from them
     :ivar learning: exchanges what is read of them; None for none
     :ivar hydrations: of the images; None without diffcached
-    :ivar boot_sets: that this host is to have; None for none
+    :ivar boot_sets: planned for this host; None for none
     """
 
     servers: lazy_servers.Servers
@@ -411,9 +411,9 @@ class LazyImages:
         if served is None:
             served = self._take_room(key, template.data_size)
         try:
+            status = self._daemon.add(key.id, wanted)
             if self._sets is not None and self._is_set(key.id):
                 self._sets.hand_over(key.id)
-            status = self._daemon.add(key.id, wanted)
             self._hydrate_set(key.id, status)
         except BaseException:
             if key.id not in self._served:

@@ -34,11 +34,14 @@ from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 
-# How diffcached is told to fetch the chunks of the profile, before any read.
+# Mode in which diffcached fetches the chunks of the profile before any read.
 PROFILE = 'profile'
 # Wait after a failed try, seconds, doubled with each further.
 FIRST_RETRY = 2.0
 LAST_RETRY = 300.0
+# Sets that are fetched at once: they share the WAN, and one that is whole is
+# worth more than several that are not.
+MOST_FETCHING = 2
 # A set of which nothing arrives for so long has failed; it is tried on.
 STALLED_SECONDS = 60.0
 # What other hosts read through it, as a home of its chunks, is kept up to this
@@ -50,8 +53,8 @@ class Means(typing.NamedTuple):
     """What serves images at this host.
 
     :ivar daemon: diffcached
-    :ivar describe: returns what diffcached is told of a content; raises
-        DiffCacheError if no source has it
+    :ivar describe: returns the document with which diffcached serves a
+        content; raises DiffCacheError if no source has it
     :ivar bring_manifest: fetches the manifest of a content, if need be
     :ivar attach: lets peers read a content here, given its folder
     :ivar detach: ends that
@@ -99,7 +102,7 @@ class ServedSets:
     """Has boot sets served, and accounts for them; for one caller at a time.
 
     :param host: this host's state
-    :param sets: that this host is to have, and has
+    :param sets: those planned for this host, and those that it has
     :param means: of this host
     """
 
@@ -109,6 +112,8 @@ class ServedSets:
         self._sets = sets
         self._means = means
         self._served: dict[str, _Use] = {}
+        # What diffcached served at the last look.
+        self._found: frozenset[str] = frozenset()
         self._failures: dict[str, _Failure] = {}
         #: Sets served, dropped and failed since the agent started.
         self.counts: collections.Counter[str] = collections.Counter(
@@ -133,7 +138,7 @@ class ServedSets:
         self._give_back(content_id)
 
     def look(self, found: dict[str, daemons.Document]) -> None:
-        """Serve what is to be here, drop what is not, account for the rest.
+        """Serve sets that are planned, drop others, update the account.
 
         :param found: status of each content that diffcached serves
         """
@@ -150,7 +155,10 @@ class ServedSets:
             elif content_id in wanted:
                 standing[content_id] = boot_sets.Standing(
                     _present(status), boot_set.USED)
-        self._begin_some(wanted, found)
+        self._found = frozenset(found)
+        fetching = [each for each in standing.values()
+                    if each is not None and each.state == boot_set.FETCHING]
+        self._begin_some(wanted, len(fetching) < MOST_FETCHING)
         for content_id in self._sets.wanted().keys() - standing.keys():
             standing[content_id] = self._absent(content_id)
         if self._sets.note({key: each for key, each in standing.items()
@@ -287,15 +295,15 @@ class ServedSets:
         if use is not None:
             use.uses.close()
 
-    # -- those that are to be served
+    # -- sets that are not served yet
 
     def prepare(self) -> None:
-        """Bring the manifest of a set that is to be served next.
+        """Bring the manifest of the set that is served next.
 
         It may take a while, and needs no lock: only the thread that looks
         changes what it reads.
         """
-        found = self._next(self._wanted(), self._sets.alone())
+        found = self._next(self._wanted())
         if found is None:
             return
         try:
@@ -303,19 +311,19 @@ class ServedSets:
         except (exceptions.DiffCacheError, OSError) as error:
             self._fail(found.content_id, error)
 
-    def _next(self, wanted, served):
+    def _next(self, wanted):
         """Return the set to serve next, if there is one and it may be."""
         if not self._means.may_fetch():
             return None
         return next((each for content_id, each in sorted(wanted.items())
-                     if content_id not in served
+                     if content_id not in self._found
                      and not self._is_left_alone(content_id)), None)
 
-    def _begin_some(self, wanted, found):
-        """Begin to serve one set at most."""
+    def _begin_some(self, wanted, is_idle):
+        """Begin to serve one set at most, where few are fetched."""
         for content_id in self._failures.keys() - wanted.keys():
             del self._failures[content_id]
-        each = self._next(wanted, found)
+        each = self._next(wanted) if is_idle else None
         if each is None:
             return
         try:
@@ -328,7 +336,7 @@ class ServedSets:
         document = {**self._means.describe(key), 'hydrate': PROFILE,
                     'profile': str(self._sets.profile(content_id))}
         use = self._take(content_id, wanted.bytes)
-        # Before it is served: nobody is to take it for a server's image.
+        # Before it is served, so that it is never taken for a server's image.
         self._sets.note_alone(content_id, wanted.digest)
         try:
             status = self._means.daemon.add(content_id, document)

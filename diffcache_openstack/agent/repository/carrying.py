@@ -38,7 +38,7 @@ FAILED = 'failed'
 OUTCOMES = (CARRIED, OUTDATED, UNLIKE, FAILED)
 
 
-# An image, and the profile that is to be carried to it.
+# An image, and the profile to carry to it.
 Key = tuple[str, str]
 
 

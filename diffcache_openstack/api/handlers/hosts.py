@@ -99,7 +99,7 @@ def list_pending_images(request: requests.Request, name: str
              shows=fields.OPERATORS, response=schemas.BOOT_SETS)
 def list_boot_sets(request: requests.Request, name: str
                    ) -> dict[str, typing.Any]:
-    """List the boot sets that a host is to have or has, and why.
+    """List the boot sets that a host has, or that are planned for it, and why.
 
     Each of ``requests`` boots by day would wait ``wait_seconds`` for its
     chunks without it, which come from a host of the site (``from_peer``) or

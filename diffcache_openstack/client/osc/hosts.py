@@ -155,7 +155,7 @@ class ListPendingImages(commands.HostCommand, commands.Lister):
 
 
 class ListBootSets(commands.HostCommand, commands.Lister):
-    """List boot sets that a host is to have or has, and what they save
+    """List boot sets that a host has or that are planned for it
 
     A boot set has the chunks that boots read of an image, on a host without
     the image. Without it each boot would wait for so many seconds, for bytes

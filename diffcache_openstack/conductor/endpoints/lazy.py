@@ -128,7 +128,7 @@ class LazyManager:
     @messaging.exposed
     def exchange_boot_sets(self, ctxt: contexts.RequestContext, host: str,
                            sets: list, known: int | None) -> dict | None:
-        """Replace a host's boot sets; return those that it is to have."""
+        """Replace a host's boot sets; return those planned for it."""
         return self._database.write(
             boot_sets.exchange, host,
             [boot_sets.Report(*each) for each in sets], known, base.now())

@@ -11,6 +11,9 @@
 #    under the License.
 """Boot sets in plans: chosen for what a plan leaves to be read elsewhere."""
 
+import collections
+import typing
+
 import numpy as np
 
 from diffcache_openstack.common import units
@@ -22,14 +25,24 @@ from diffcache_openstack.placement import boot_sets as placing
 from diffcache_openstack.placement import replan
 
 
+class Limits(typing.NamedTuple):
+    """Limits of a choice.
+
+    :ivar hops: patches that may be applied one after another
+    :ivar per_host: sets of a host
+    """
+
+    hops: int
+    per_host: int
+
+
 def choose(demand: demands.Demand, site_model: model.Model,
            plan: objects.Plan, hosts: list[objects.Host],
-           terms: replan.Terms, hops: int) -> list[boot_sets.Wanted]:
+           terms: replan.Terms, limits: Limits) -> list[boot_sets.Wanted]:
     """Choose the boot sets of the hosts of a site.
 
     :param plan: what hosts are to hold besides
     :param hosts: of the site, with their capacities
-    :param hops: patches that may be applied one after another
     :returns: by host, those that save most per byte first
     """
     number = {name: n for n, name in enumerate(site_model.hosts, 1)}
@@ -57,11 +70,17 @@ def choose(demand: demands.Demand, site_model: model.Model,
         pinned=tuple(numbered(demand.pins)))
     found = placing.choose(placing.candidates_of(
         site_model.instance, site_model.placement(plan.items), sets, terms,
-        hops), demand.share)
+        limits.hops), demand.share)
+    taken: collections.Counter[int] = collections.Counter()
+    chosen = []
+    for each in found.choices:
+        if taken[each.host] < limits.per_host:
+            taken[each.host] += 1
+            chosen.append(each)
     return [boot_sets.Wanted(
         host=site_model.hosts[each.host - 1],
         content_id=contents[each.number],
         image=images[contents[each.number]], requests=each.requests,
         wait_seconds=each.wait_s, from_peer=each.from_peer,
         saved_seconds=each.saves_s, pinned=each.pinned)
-        for each in found.choices]
+        for each in chosen]

@@ -127,15 +127,27 @@ class Planner:
         self._place_boot_sets(state, site_model, plan)
         return plan
 
+    def place_boot_sets(self, site: str) -> None:
+        """Choose anew which boot sets hosts have beside the current plan.
+
+        :raises NotFound: no living compute host, or nothing in the catalogue
+        """
+        _generation, plan, state = self._database.read(self.read_state, site)
+        if plan is not None:
+            self._place_boot_sets(
+                state, model.build(state, self._conf.planner), plan)
+
     def _place_boot_sets(self, state, site_model, plan):
         """Choose what hosts have of images that they do not hold."""
         wanted = boot_set_plans.choose(
             state.boot_sets, site_model, plan, state.hosts,
-            self._terms(site_model), self._conf.planner.max_patches)
+            self._terms(site_model), boot_set_plans.Limits(
+                self._conf.planner.max_patches,
+                self._conf.lazy.most_boot_sets))
         self._database.write(boot_sets.put_wanted, site_model.hosts, wanted,
                              base.now())
         if wanted:
-            LOG.info('Site %s is to have %d boot sets with %.0f MB, which'
+            LOG.info('The plan of site %s has %d boot sets with %.0f MB, which'
                      ' save %.0f s of waiting per day', state.site,
                      len(wanted),
                      sum(each.image.bytes for each in wanted) / units.MB,

@@ -79,6 +79,11 @@ class Proposals:
                                     base.now())
         LOG.info('Plan %s is the current plan of site %s, generation %s',
                  plan_id, plan.site, plan.generation)
+        try:
+            self._planner.place_boot_sets(plan.site)
+        except exceptions.NotFound as error:
+            LOG.warning('Boot sets of site %s stay as they were: %s',
+                        plan.site, error)
         self._notifier.send_plan(plan)
         return plan
 

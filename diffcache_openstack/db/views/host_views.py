@@ -103,7 +103,7 @@ def list_pending_images(session: listing.Reader, name: str,
 def list_boot_sets(session: listing.Reader, name: str,
                    filters: collections.abc.Mapping[str, typing.Any],
                    page: listing.Page) -> listing.Part:
-    """List the boot sets that a host is to have or has, by content.
+    """List boot sets that a host has or that are planned for it, by content.
 
     :param filters: state
     :raises NotFound: the host is not registered

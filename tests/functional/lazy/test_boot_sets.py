@@ -26,6 +26,7 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import precache
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_control_api
@@ -94,7 +95,8 @@ class BootSetsTest(services.LazyServicesTest):
         self.database = engine.Database(conf)
         self.ctxt = contexts.RequestContext.for_service('test')
         self.site.wait(
-            lambda: self.database.read(boot_sets.serving) == {'h1'}, 60,
+            lambda: self.database.read(
+                boot_sets.serving, objects_base.now()) == {'h1'}, 60,
             'the host to report')
 
     def learn(self):
@@ -221,6 +223,8 @@ class TestPlanned(BootSetsTest):
         self.site.wait(lambda: self.room() == free, 60, 'its room')
         self.site.wait(lambda: self.known() is None, 60,
                        'the conductor to know')
+        self.assertEqual({}, self.agent._boot_sets.alone())
+        self.assertFalse(self.agent._boot_sets.profile(self.content).exists())
 
 
 class TestJobs(BootSetsTest):

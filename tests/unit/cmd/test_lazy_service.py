@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What diffcached is told; that it runs is tested on real mounts."""
+"""Requests to diffcached; that it runs is tested on real mounts."""
 
 import contextlib
 import grp

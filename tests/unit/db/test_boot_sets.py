@@ -184,7 +184,11 @@ class TestExchange(BootSetsTest):
         self.assertEqual(({'h1'}, {('h1', ONE)}), found)
         later = self.read(boot_sets.standing, database.SITE,
                           database.at(7200))
-        self.assertEqual(frozenset(), later.hosts)
+        self.assertEqual((frozenset(), frozenset()), later)
+        self.assertEqual({'h1'}, self.read(boot_sets.serving,
+                                           database.at(60)))
+        self.assertEqual(frozenset(), self.read(boot_sets.serving,
+                                                database.at(7200)))
 
     def test_a_host_that_is_removed_takes_its_sets_along(self):
         self.want(self.wanted())
@@ -192,4 +196,5 @@ class TestExchange(BootSetsTest):
         self.write(sites.remove_host, 'h1')
         self.assertEqual({}, self.rows())
         self.assertRaises(exceptions.NotFound, self.exchange)
-        self.assertEqual(frozenset(), self.read(boot_sets.serving))
+        self.assertEqual(frozenset(), self.read(boot_sets.serving,
+                                                database.at(2)))

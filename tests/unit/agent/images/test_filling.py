@@ -336,7 +336,8 @@ class TestShares(FillTest):
         key = self.keys[0]
         filler = self.held_back(key, shares={key: self.share(10)})
         filler.hold(self.plan(key, shares={key: self.share(20)}))
-        self.until(lambda: self.rates(filler) == [20])
+        self.until(lambda: self.rates(filler) != [10])
+        self.assertEqual([20], self.rates(filler))
 
     def test_closed_window_of_a_job_keeps_it_off_the_wan(self):
         self.host.plane.hold_fetches.set()

@@ -12,6 +12,7 @@
 """Which boot sets a host is to have, over restarts, and what it reports."""
 
 import json
+from unittest import mock
 
 from diffcache_openstack.agent.lazy import boot_sets
 from diffcache_openstack.common import context as contexts
@@ -110,9 +111,11 @@ class BootSetsTest(base.TestCase):
         exchange.exchange(self.ctxt)
         exchange.exchange(self.ctxt)
         self.assertEqual(1, len(self.conductor.calls))
-        standing = {CONTENT: boot_sets.Standing(5, boot_set.READY)}
+        standing = {CONTENT: boot_sets.Standing(4, boot_set.READY)}
         self.assertTrue(self.sets.note(standing))
-        self.assertFalse(self.sets.note(dict(standing)))
+        # How many bytes there are waits for the next heartbeat.
+        self.assertFalse(self.sets.note(
+            {CONTENT: boot_sets.Standing(5, boot_set.READY)}))
         exchange.exchange(self.ctxt)
         self.assertEqual([(CONTENT, 5, 'ready', None)],
                          self.conductor.calls[1][1])
@@ -128,6 +131,21 @@ class BootSetsTest(base.TestCase):
         self.assertTrue(self.sets.note({}))
         exchange.exchange(self.ctxt)
         self.assertEqual(1, len(self.conductor.calls))
+
+    def test_messages_are_cut(self):
+        self.sets.note({CONTENT: boot_sets.Standing(
+            0, boot_set.FAILED, 'x' * 100_000)})
+        [(_content, _bytes, _state, message)] = self.sets.report()
+        self.assertEqual(boot_sets.MESSAGE_LENGTH, len(message))
+
+    def test_a_disk_that_is_full_ends_no_report(self):
+        self.want(1)
+        with mock.patch.object(self.sets, 'replace',
+                               side_effect=OSError(28, 'full')):
+            self.exchange.exchange(self.ctxt)
+        self.assertEqual((0, None), (self.changes, self.sets.generation))
+        self.exchange.exchange(self.ctxt)
+        self.assertEqual({CONTENT}, set(self.sets.wanted()))
 
     def test_each_refusal_is_logged_once(self):
         with self.assertLogs(boot_sets.LOG, 'WARNING') as logs:

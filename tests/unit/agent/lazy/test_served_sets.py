@@ -11,6 +11,8 @@
 #    under the License.
 """Boot sets that the agent has served, and what becomes of them."""
 
+from unittest import mock
+
 from diffcache_openstack.agent.lazy import boot_sets
 from diffcache_openstack.agent.lazy import images
 from diffcache_openstack.agent.lazy import served_sets
@@ -192,6 +194,16 @@ class TestUse(ServedSetsTest):
         self.look(hydration={**self.served()['hydration'], 'mode': 'idle'})
         self.assertEqual(boot_set.USED, self.standing()[1])
 
+    def test_a_server_that_diffcached_refuses_leaves_it_a_set(self):
+        self.serve()
+        with mock.patch.object(self.daemon, 'add', side_effect=exceptions
+                               .ServiceUnavailable('down')):
+            self.assertRaises(exceptions.ServiceUnavailable, self.lazy.open,
+                              'image')
+        self.assertEqual({KEY.id}, set(self.boot_sets.alone()))
+        self.look()
+        self.assertEqual(3 * SIZE - SET, self.host.held.spare())
+
     def test_one_in_use_is_not_dropped(self):
         self.serve()
         self.lazy.open('image')
@@ -273,6 +285,23 @@ class TestFaults(ServedSetsTest):
         self.daemon.down = False
         self.look()
         self.assertIn(KEY.id, self.daemon.served)
+
+    def test_few_are_fetched_at_once(self):
+        self.want(KEY.id)
+        with mock.patch.object(served_sets, 'MOST_FETCHING', 0):
+            self.look()
+        self.assertEqual({}, self.daemon.served)
+        self.look()
+        self.assertIn(KEY.id, self.daemon.served)
+
+    def test_manifests_of_sets_in_use_are_not_brought(self):
+        self.serve()
+        self.lazy.open('image')
+        self.look()
+        sets, brought = self.lazy._sets, []
+        sets._means = sets._means._replace(bring_manifest=brought.append)
+        sets.prepare()
+        self.assertEqual([], brought)
 
     def test_windows_of_fills(self):
         self.lazy._sets._means = self.lazy._sets._means._replace(

@@ -32,8 +32,11 @@ class PrivilegedOutputsTest(test_outputs.OutputsTest):
         link = self.directory / 'nova'
         link.symlink_to(self.output.parent)
         outputs.configure((str(link),), str(self.directory))
+        outside = self.directory / 'elsewhere' / 'disk'
         for path in (self.output, link / 'disk'):
-            self.outputs.open(str(path))
+            self.assertEqual(path.name, self.outputs.open(str(path)).path.name)
+        self.assertRaises(exceptions.InvalidInput, self.outputs.open,
+                          str(outside))
 
     def test_nothing_is_taken_of_another_directory(self):
         output = self.outputs.open(str(self.output))

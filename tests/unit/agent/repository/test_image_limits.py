@@ -56,9 +56,12 @@ class TestImageLimits(base.TestCase):
         self.limits(expansion=1000.0).check('i-1', path, self.tools)
 
     def test_little_content_is_accepted_however_small_the_file(self):
-        path = self.bomb()
+        path, limits = self.bomb(), self.limits(expansion=1.0)
+        self.patch(image_limits, '_FREE_BYTES', 8 * MIB - 1)
+        self.assertRaises(exceptions.InvalidInput, limits.check, 'i-1', path,
+                          self.tools)
         self.patch(image_limits, '_FREE_BYTES', 8 * MIB)
-        self.limits(expansion=1.0).check('i-1', path, self.tools)
+        self.assertIsNone(limits.check('i-1', path, self.tools))
 
     def test_a_huge_disk_in_a_small_file_is_refused(self):
         path = self.directory / 'huge.qcow2'

@@ -364,6 +364,7 @@ class IngestTest(base.TestCase):
 
         self.source.images = come_up
         self.run_until(lambda: self.repository.find('image'))
+        self.assertIs(failed, self.source.images)
 
     def test_told_of_a_new_image(self):
         self.source.put('first', RAW)

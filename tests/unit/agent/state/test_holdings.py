@@ -194,10 +194,14 @@ class HoldingsTest(base.TestCase):
         self.put(block('b', 2))
 
     def test_manifests_need_no_room(self):
-        self.put(block('a', 4))
+        held = self.put(block('a', 4))
         key = view.Key(view.MANIFESTS, 'b' * 64)
         with self.held.room_for(key, 10 * BLOCK):
-            pass
+            self.assertIn(held, self.held.readable())
+        template = view.Key(view.TEMPLATES, 'b' * 64)
+        with self.assertRaises(exceptions.NoSpace):
+            with self.held.room_for(template, 10 * BLOCK):
+                self.fail('there is no room for it')
 
     def test_lease_of_what_vanished(self):
         key = self.put(block('a'))

@@ -409,9 +409,11 @@ class TestStore(WorkerTest):
                                       again['packs_left']))
 
     def test_nothing_was_ever_saved(self):
-        self.do(versions.REKEY, name=versions.ROTATE)
-        self.do(versions.PRUNE)
-        self.do(versions.FORGET, disks=[])
+        for report in (self.do(versions.REKEY, name=versions.ROTATE),
+                       self.do(versions.PRUNE),
+                       self.do(versions.FORGET, disks=[])):
+            self.assertIsNone(report.error)
+            self.assertIsNone(report.saved)
 
 
 class TestRates(WorkerTest):

@@ -183,6 +183,8 @@ class TestPendingImages(base.ApiTest):
 
     def test_since_a_version(self):
         self.refused(404, 'GET', self.PATH, version='1.6')
+        status, body, _headers = self.call('GET', self.PATH, version='1.7')
+        self.assertEqual((200, ['pending_images']), (status, list(body)))
 
 
 class TestDelete(base.ApiTest):

@@ -11,6 +11,9 @@
 #    under the License.
 """Boot sets beside the plans of a site."""
 
+from unittest import mock
+
+from diffcache_openstack.conductor.planning import proposals
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import plans
@@ -71,6 +74,27 @@ class TestBootSetPlans(test_planner.PlannerTest):
                                row.saved_seconds, 3)
         [sent] = self.exchange()
         self.assertEqual(SET, sent['bytes'])
+
+    def test_hosts_have_few_sets(self):
+        self.learn('t2')
+        self.exchange()
+        self.add_requests('t2', 1, 5)
+        self.conf.set_override('most_boot_sets', 0, 'lazy')
+        self.plan()
+        self.assertEqual({}, self.sets())
+
+    def test_a_plan_that_is_applied_has_sets(self):
+        proposed = proposals.Proposals(self.conf, self.database, self.planner,
+                                       mock.Mock())
+        self.addCleanup(proposed.stop)
+        self.learn('t2')
+        self.add_requests('t2', 1, 5)
+        plan_id = proposed.propose(database.SITE, None, None)
+        proposed.stop()
+        self.exchange()
+        self.assertEqual({}, self.sets())
+        proposed.apply(plan_id, None)
+        self.assertEqual([('h1', database.content(2))], list(self.sets()))
 
     def test_room_is_set_aside_for_what_there_is(self):
         self.learn('t2')
