@@ -17,6 +17,7 @@ a filesystem that contradicts itself, was not unmounted cleanly or has unknown
 features counts as unknown as a whole.
 """
 
+import collections.abc
 import dataclasses
 import typing
 
@@ -100,6 +101,22 @@ def read(image: str) -> FileMap:
     """
     operands.check_readable(image, 'image')
     with native.translated(image):
-        entries, extents = _native.image_files(image)
+        return _map(_native.image_files(image))
+
+
+def read_content(path: str, progress: collections.abc.Callable[
+        [int, int], object] | None = None) -> FileMap:
+    """Return the files of a content, which is raw whatever it begins with.
+
+    :param progress: called with bytes read and in total; what it raises ends
+        the reading
+    :raises NotFound: the file does not exist or cannot be read
+    """
+    with native.translated(path):
+        return _map(_native.content_files(path, progress))
+
+
+def _map(rows: tuple[list, list]) -> FileMap:
+    entries, extents = rows
     return FileMap([Entry(*row) for row in entries],
                    [Extent(*row) for row in extents])

@@ -76,7 +76,10 @@ class CommonContent:
     def _by_files(self, source: pathlib.Path, target: pathlib.Path,
                   chunks: list[int]) -> list[carry.Way]:
         try:
-            maps = [file_map.read(str(path)) for path in (source, target)]
+            maps = [file_map.read_content(str(path), self._check)
+                    for path in (source, target)]
+        except exceptions.Cancelled:
+            raise
         except (exceptions.DiffCacheError, OSError) as error:
             self.without_files += 1
             LOG.warning('Comparing %s with %s by blocks alone: %s', source,

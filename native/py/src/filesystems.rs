@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use diffcache_core::fs::{self, TrimError};
+use diffcache_core::source::{FileSource, ReadAt, SourceError};
+use diffcache_core::task::{Meter, Task};
 use diffcache_qcow2::Image;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -58,13 +60,73 @@ type EntryRow = (&'static str, u64, String, u64, String);
 /// (start, end, entry, position in its content).
 type ExtentRow = (u64, u64, u32, u64);
 
+/// A source whose reads report progress, and fail once the caller has stopped the job.
+struct Watched<'a> {
+    source: &'a dyn ReadAt,
+    task: &'a Task<'a>,
+    meter: Meter<'a>,
+}
+
+impl ReadAt for Watched<'_> {
+    fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        self.meter.add(buf.len() as u64);
+        self.task.check().map_err(|cancelled| SourceError::Io {
+            name: "the image".to_owned(),
+            source: std::io::Error::other(cancelled),
+        })?;
+        self.source.read_exact_at(buf, offset)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
+        self.source.next_data(offset)
+    }
+}
+
+fn map_files(source: &dyn ReadAt, task: &Task<'_>) -> PyResult<fs::FileMap> {
+    let meter = task.meter(source.len());
+    let watched = Watched {
+        source,
+        task,
+        meter,
+    };
+    fs::map_files(&watched).map_err(source_error)
+}
+
 /// Returns which file each byte of what a guest reads from an image, raw or qcow2, belongs to: entries, and extents in order.
 #[pyfunction]
-fn image_files(py: Python<'_>, image: PathBuf) -> PyResult<(Vec<EntryRow>, Vec<ExtentRow>)> {
-    let map = py.detach(|| {
+#[pyo3(signature = (image, progress=None))]
+fn image_files(
+    py: Python<'_>,
+    image: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(Vec<EntryRow>, Vec<ExtentRow>)> {
+    let map = run(py, progress, |task| {
         let image = Image::open(&image).map_err(qcow2_error)?;
-        fs::map_files(image.content()).map_err(source_error)
+        map_files(image.content(), task)
     })?;
+    rows(map)
+}
+
+/// Does the same for content, whatever its first bytes look like.
+#[pyfunction]
+#[pyo3(signature = (content, progress=None))]
+fn content_files(
+    py: Python<'_>,
+    content: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(Vec<EntryRow>, Vec<ExtentRow>)> {
+    let map = run(py, progress, |task| {
+        let source = FileSource::open(&content).map_err(source_error)?;
+        map_files(&source, task)
+    })?;
+    rows(map)
+}
+
+fn rows(map: fs::FileMap) -> PyResult<(Vec<EntryRow>, Vec<ExtentRow>)> {
     let entry = |e: fs::Entry| (e.kind.name(), e.partition, e.path, e.size, e.reason);
     let extent = |e: fs::Extent| (e.start, e.end, e.entry, e.position);
     Ok((
@@ -76,5 +138,6 @@ fn image_files(py: Python<'_>, image: PathBuf) -> PyResult<(Vec<EntryRow>, Vec<E
 /// Adds this module's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(image_trim, m)?)?;
-    m.add_function(wrap_pyfunction!(image_files, m)?)
+    m.add_function(wrap_pyfunction!(image_files, m)?)?;
+    m.add_function(wrap_pyfunction!(content_files, m)?)
 }

@@ -79,6 +79,13 @@ class FileMapTest(base.TestCase):
         self.assertEqual(file_map.read(str(raw)),
                          file_map.read(str(packed)))
 
+    def test_content_is_raw_whatever_it_begins_with(self):
+        content = self.write_file('content', b'QFI\xfb' + b'some' * 1000)
+        self.assertRaises(exceptions.DiffCacheError, file_map.read,
+                          str(content))
+        found = file_map.read_content(str(content))
+        self.assertEqual((4004, ['']), (found.size, found.known_names()))
+
     def test_what_is_no_filesystem_is_unknown(self):
         image = self.write_file('image', b'some' * 1000)
         found = file_map.read(str(image))

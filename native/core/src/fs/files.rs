@@ -78,6 +78,46 @@ pub struct FileMap {
     pub extents: Vec<Extent>,
 }
 
+/// What may still be kept of an image: all its filesystems count together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Budget {
+    /// Files, directories, and other uses.
+    pub entries: usize,
+    /// Bytes of their paths.
+    pub path_bytes: usize,
+    /// Extents.
+    pub extents: usize,
+}
+
+/// Of an image: some 32 MiB of extents, and 256 MiB of paths.
+const BUDGET: Budget = Budget {
+    entries: 1 << 20,
+    path_bytes: 256 << 20,
+    extents: 1 << 20,
+};
+
+impl Budget {
+    /// Takes what a filesystem has, or refuses the filesystem.
+    fn take(&mut self, laid: &Laid) -> Result<(), Refusal> {
+        let path_bytes: usize = laid.entries.iter().map(|entry| entry.path.len()).sum();
+        let entries = self.entries.checked_sub(laid.entries.len());
+        let path_bytes = self.path_bytes.checked_sub(path_bytes);
+        let extents = self.extents.checked_sub(laid.extents.len());
+        let (Some(entries), Some(path_bytes), Some(extents)) = (entries, path_bytes, extents)
+        else {
+            return refuse(TOO_MUCH);
+        };
+        *self = Budget {
+            entries,
+            path_bytes,
+            extents,
+        };
+        Ok(())
+    }
+}
+
+const TOO_MUCH: &str = "the image has too many files, or files and free space in too many pieces";
+
 /// Bytes of a volume that hold a content from a position on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
@@ -102,11 +142,16 @@ pub(super) struct Contents {
 
 /// Returns which file each byte of an image belongs to. The contents of files are not read.
 ///
-/// Files of ext2, ext3 and ext4 are found. What cannot be understood is `Unknown`, for a filesystem as a whole.
+/// Files of ext2, ext3 and ext4 are found. What cannot be understood is `Unknown`, for a filesystem as a whole, and so is a
+/// filesystem with which the image would have more than 2^20 files or 2^20 extents.
 ///
 /// # Errors
 /// Only those of reading the image.
 pub fn map_files(image: &dyn ReadAt) -> Result<FileMap, SourceError> {
+    map_within(image, BUDGET)
+}
+
+fn map_within(image: &dyn ReadAt, mut budget: Budget) -> Result<FileMap, SourceError> {
     let mut map = FileMap::default();
     let mut at = 0;
     for (start, end) in partitions::find(image)? {
@@ -116,7 +161,7 @@ pub fn map_files(image: &dyn ReadAt) -> Result<FileMap, SourceError> {
             start,
             size: end - start,
         };
-        match read_volume(&volume) {
+        match read_volume(&volume, &mut budget) {
             Ok(laid) => map.add(laid),
             Err(Refusal::Reason(reason)) => map.fill(start, end, unknown(start, reason)),
             Err(Refusal::Source(error)) => return Err(error),
@@ -151,23 +196,26 @@ struct Laid {
     extents: Vec<Extent>,
 }
 
-fn read_volume(volume: &Volume<'_>) -> Result<Laid, Refusal> {
+fn read_volume(volume: &Volume<'_>, budget: &mut Budget) -> Result<Laid, Refusal> {
     let Some((kind, free)) = free_space(volume)? else {
         return refuse("it has no filesystem of a known kind");
     };
     let free = free.map_err(Refusal::Reason)?;
-    if kind != "ext4" {
-        return lay(
-            volume,
-            Contents {
-                found: Vec::new(),
-                end: 0,
-            },
-            &free,
-            kind,
-        );
+    let contents = match kind {
+        "ext4" => ext4::files(volume, *budget)?,
+        _ => Contents {
+            found: Vec::new(),
+            end: 0,
+        },
+    };
+    let pieces = contents.found.iter().map(|found| found.pieces.len());
+    // Before memory is taken for them; what is between them comes on top.
+    if pieces.sum::<usize>() + free.len() > budget.extents {
+        return refuse(TOO_MUCH);
     }
-    lay(volume, ext4::files(volume)?, &free, kind)
+    let laid = lay(volume, contents, &free, kind)?;
+    budget.take(&laid)?;
+    Ok(laid)
 }
 
 /// Puts everything in the order of its bytes; refuses what overlaps.
@@ -251,14 +299,6 @@ impl Laid {
 }
 
 impl FileMap {
-    /// Returns the extents that have bytes in `start..end`, in order.
-    pub fn within(&self, start: u64, end: u64) -> impl Iterator<Item = &Extent> + '_ {
-        let first = self.extents.partition_point(|extent| extent.end <= start);
-        self.extents[first..]
-            .iter()
-            .take_while(move |extent| extent.start < end)
-    }
-
     fn fill(&mut self, start: u64, end: u64, entry: Entry) {
         if start < end {
             self.extents.push(Extent {
@@ -279,5 +319,66 @@ impl FileMap {
                 entry: extent.entry + before,
                 ..extent
             }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An image of two partitions with the same files.
+    fn two_partitions() -> Vec<u8> {
+        let packed = include_bytes!("../../tests/data/ext2-files.raw.zst");
+        let volume = zstd::decode_all(&packed[..]).unwrap();
+        let mut image = vec![0; 1 << 20];
+        for number in 0..2 {
+            let row = &mut image[446 + 16 * number..][..16];
+            let start = (1 << 20) + number * volume.len();
+            row[4] = 0x83;
+            row[8..12].copy_from_slice(&(start as u32 / 512).to_le_bytes());
+            row[12..].copy_from_slice(&(volume.len() as u32 / 512).to_le_bytes());
+        }
+        image[510..512].copy_from_slice(&[0x55, 0xaa]);
+        image.extend(volume.repeat(2));
+        image
+    }
+
+    /// Why filesystems of an image are left out.
+    fn reasons(image: &[u8], budget: Budget) -> Vec<String> {
+        let map = map_within(&image.to_vec(), budget).unwrap();
+        assert_eq!(map.extents.last().unwrap().end, image.len() as u64);
+        let reasons = map.entries.into_iter().map(|entry| entry.reason);
+        reasons
+            .filter(|reason| !reason.is_empty() && !reason.contains("behind the end"))
+            .collect()
+    }
+
+    #[test]
+    fn filesystems_that_are_too_much_for_an_image_are_unknown() {
+        let image = two_partitions();
+        let all = map_files(&image).unwrap();
+        let paths: usize = all.entries.iter().map(|entry| entry.path.len()).sum();
+        assert!(reasons(&image, BUDGET).is_empty());
+        for budget in [
+            Budget {
+                entries: all.entries.len() * 3 / 4,
+                ..BUDGET
+            },
+            Budget {
+                path_bytes: paths * 3 / 4,
+                ..BUDGET
+            },
+            Budget {
+                extents: all.extents.len() * 3 / 4,
+                ..BUDGET
+            },
+        ] {
+            assert_eq!(reasons(&image, budget).len(), 1, "{budget:?}");
+        }
+        let none = Budget {
+            extents: 5,
+            ..BUDGET
+        };
+        assert_eq!(reasons(&image, none), [TOO_MUCH, TOO_MUCH]);
     }
 }

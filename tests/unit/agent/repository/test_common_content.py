@@ -95,15 +95,28 @@ class CommonContentTest(base.TestCase):
         old = self.add(self.old)
         new = self.add(bytes(8 * CHUNK) + b'x')
 
-        def fail(path):
+        def fail(path, _progress):
             raise exceptions.FormatError(f'{path} is damaged')
 
-        with fixtures.MockPatchObject(file_map, 'read', fail), \
+        with fixtures.MockPatchObject(file_map, 'read_content', fail), \
                 self.assertLogs(common_content.LOG, 'WARNING') as logs:
             ways = self.content.find(old, new, [1])
         self.assertEqual([({1: 64}, [])], ways)
         self.assertEqual((1, 1), (len(logs.output),
                                   self.content.without_files))
+
+    def test_an_agent_that_stops_while_files_are_read(self):
+        old = self.add(self.old)
+        new = self.add(bytes(8 * CHUNK) + b'x')
+
+        def stop(_path, progress):
+            self.content.stop()
+            progress(0, 1)
+
+        with fixtures.MockPatchObject(file_map, 'read_content', stop):
+            self.assertRaises(exceptions.Cancelled, self.content.find, old,
+                              new, [1])
+        self.assertEqual(0, self.content.without_files)
 
     def test_images_that_are_gone(self):
         old = self.add(self.old)

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::super::files::{Contents, Found, Kind, Piece};
+use super::super::files::{Budget, Contents, Found, Kind, Piece};
 use super::super::{refuse, Refusal, Volume, Words};
 use super::inodes::{InodeKind, Reader, Run};
 use super::Layout;
@@ -11,14 +11,11 @@ const ROOT: u32 = 2;
 const JOURNAL: u32 = 8;
 /// Most names in directories.
 const MAX_NAMES: usize = 1 << 22;
-/// Most files and directories.
-const MAX_FILES: usize = 1 << 20;
-/// Longest path, and the bytes of all of them.
+/// Longest path in bytes.
 const MAX_PATH: usize = 4096;
-const MAX_PATHS: usize = 256 << 20;
 
 /// Returns files and directories with their bytes of the volume, and the tables of inodes and the journal.
-pub fn files(volume: &Volume<'_>) -> Result<Contents, Refusal> {
+pub fn files(volume: &Volume<'_>, budget: Budget) -> Result<Contents, Refusal> {
     let layout = Layout::read(volume)?;
     let groups = layout.groups(volume)?;
     let reader = Reader::new(volume, &layout, &groups)?;
@@ -27,7 +24,7 @@ pub fn files(volume: &Volume<'_>) -> Result<Contents, Refusal> {
         found: Vec::new(),
         places: HashMap::new(),
         names_left: MAX_NAMES,
-        path_bytes_left: MAX_PATHS,
+        budget,
     };
     walk.run()?;
     let mut found = walk.found;
@@ -76,7 +73,8 @@ struct Walk<'a> {
     /// Where in `found` an inode is.
     places: HashMap<u32, usize>,
     names_left: usize,
-    path_bytes_left: usize,
+    /// What may be found besides.
+    budget: Budget,
 }
 
 impl Walk<'_> {
@@ -95,13 +93,14 @@ impl Walk<'_> {
     /// Adds what an inode is of; a directory to those that wait to be read as well.
     fn add(&mut self, number: u32, path: String, waiting: &mut Vec<usize>) -> Result<(), Refusal> {
         if let Some(&place) = self.places.get(&number) {
-            let known = &mut self.found[place];
-            if known.kind == Kind::Directory {
+            if self.found[place].kind == Kind::Directory {
                 return refuse("a directory is in two places");
             }
             // The same for all images that have the same names.
-            if path < known.path {
-                known.path = path;
+            if path < self.found[place].path {
+                self.take_path(path.len())?;
+                self.budget.path_bytes += self.found[place].path.len();
+                self.found[place].path = path;
             }
             return Ok(());
         }
@@ -111,12 +110,12 @@ impl Walk<'_> {
             InodeKind::Directory => Kind::Directory,
             InodeKind::Other => return Ok(()),
         };
-        let Some(left) = self.path_bytes_left.checked_sub(path.len()) else {
-            return refuse("its paths are too long");
-        };
-        self.path_bytes_left = left;
-        if path.len() > MAX_PATH || self.found.len() >= MAX_FILES {
-            return refuse("it has too many files, or too long paths");
+        if kind == Kind::Directory && inode.is_inline() {
+            return refuse("a directory is stored in its inode");
+        }
+        self.take_path(path.len())?;
+        if self.found.len() >= self.budget.entries {
+            return refuse("it has too many files");
         }
         let runs = self.reader.runs(&inode)?;
         let layout = self.reader.layout;
@@ -131,6 +130,17 @@ impl Walk<'_> {
             pieces: runs.into_iter().map(|run| piece(run, layout)).collect(),
         });
         Ok(())
+    }
+
+    /// Counts the bytes of a path.
+    fn take_path(&mut self, len: usize) -> Result<(), Refusal> {
+        match self.budget.path_bytes.checked_sub(len) {
+            Some(left) if len <= MAX_PATH => {
+                self.budget.path_bytes = left;
+                Ok(())
+            }
+            _ => refuse("its paths are too long"),
+        }
     }
 
     /// Reads the entries of a directory.

@@ -38,6 +38,13 @@ pub struct Inode {
     map: Vec<u8>,
 }
 
+impl Inode {
+    /// Returns whether the content is stored in the inode itself.
+    pub fn is_inline(&self) -> bool {
+        self.flags & FLAG_INLINE != 0
+    }
+}
+
 /// Blocks of a content that are stored together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
@@ -121,7 +128,7 @@ impl<'a> Reader<'a> {
     /// Returns where the content of a file or directory is, in its order.
     pub fn runs(&self, inode: &Inode) -> Result<Vec<Run>, Refusal> {
         let mut runs = Vec::new();
-        if inode.flags & FLAG_INLINE != 0 {
+        if inode.is_inline() {
             return Ok(runs);
         }
         if inode.flags & FLAG_EXTENTS != 0 {
