@@ -91,13 +91,9 @@ def list_pending_images(session: listing.Reader, name: str,
     :param filters: state
     :raises NotFound: the host is not registered
     """
-    table = models.PendingImage
-    query = listing.narrowed(
-        sa.select(*listing.columns(table, _PENDING)).where(
-            table.host_id == _need_id(session, name)), table, filters,
-        ('state',))
-    return listing.rows_by_key(session, query, table.image_id, page,
-                               listing.plain)
+    query = _of_host(session, name, models.PendingImage, _PENDING, filters)
+    return listing.rows_by_key(session, query, models.PendingImage.image_id,
+                               page, listing.plain)
 
 
 def list_boot_sets(session: listing.Reader, name: str,
@@ -108,13 +104,17 @@ def list_boot_sets(session: listing.Reader, name: str,
     :param filters: state
     :raises NotFound: the host is not registered
     """
-    table = lazy_models.BootSet
-    query = listing.narrowed(
-        sa.select(*listing.columns(table, _SETS)).where(
+    query = _of_host(session, name, lazy_models.BootSet, _SETS, filters)
+    return listing.rows_by_key(session, query, lazy_models.BootSet.content_id,
+                               page, listing.plain)
+
+
+def _of_host(session, name, table, columns, filters):
+    """Select a host's rows of a table, maybe those in one state."""
+    return listing.narrowed(
+        sa.select(*listing.columns(table, columns)).where(
             table.host_id == _need_id(session, name)), table, filters,
         ('state',))
-    return listing.rows_by_key(session, query, table.content_id, page,
-                               listing.plain)
 
 
 def _need_id(session, name):

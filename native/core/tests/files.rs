@@ -6,20 +6,15 @@
 // Clippy's allowance for tests does not reach helper functions outside them.
 #![allow(clippy::unwrap_used)]
 
+mod volumes;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use diffcache_core::fs::{map_files, survey, Entry, Extent, FileMap, Kind};
 use diffcache_core::source::{ReadAt, SourceError};
 use proptest::prelude::*;
-
-fn load(name: &str) -> Arc<Vec<u8>> {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let packed = std::fs::read(path.join(format!("{name}.raw.zst"))).unwrap();
-    Arc::new(zstd::decode_all(packed.as_slice()).unwrap())
-}
-
-type Image = LazyLock<Arc<Vec<u8>>>;
+use volumes::{load, Image};
 
 static EXT4: Image = LazyLock::new(|| load("ext4-files"));
 static EXT2: Image = LazyLock::new(|| load("ext2-files"));

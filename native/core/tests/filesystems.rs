@@ -6,6 +6,8 @@
 // Clippy's allowance for tests does not reach helper functions outside them.
 #![allow(clippy::unwrap_used)]
 
+mod volumes;
+
 use std::sync::{Arc, LazyLock};
 
 use diffcache_core::fs::{survey, trim, TrimError};
@@ -13,14 +15,7 @@ use diffcache_core::patch::{create, CreateOptions};
 use diffcache_core::source::{FileSource, ReadAt, SourceError};
 use diffcache_core::task::Task;
 use proptest::prelude::*;
-
-fn load(name: &str) -> Arc<Vec<u8>> {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    let packed = std::fs::read(path.join(format!("{name}.raw.zst"))).unwrap();
-    Arc::new(zstd::decode_all(packed.as_slice()).unwrap())
-}
-
-type Image = LazyLock<Arc<Vec<u8>>>;
+use volumes::{load, Image};
 
 static EXT4: Image = LazyLock::new(|| load("ext4"));
 static EXT4_OLD: Image = LazyLock::new(|| load("ext4-1k"));
