@@ -109,7 +109,7 @@ class Sizes:
             for volume in volumes], cache).sizes
 
     def decide(self, known: _Wanted, limits: _Limits, found: _Epochs,
-               cache: sizing.Cache, expected: _Curves = {}
+               cache: sizing.Cache, expected: _Curves
                ) -> dict[str, int]:
         """Return the sizes for the next epoch.
 

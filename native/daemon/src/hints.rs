@@ -33,7 +33,7 @@ fn start_number() -> u64 {
 }
 
 /// A home of chunks, and how much of this host's counts it has.
-struct Pupil {
+struct Home {
     host: HostId,
     /// None until it has answered with hints.
     told: Mutex<Option<Version>>,
@@ -43,7 +43,7 @@ struct Pupil {
 pub struct Hints {
     counts: Mutex<SiteCounts>,
     chunks: Chunk,
-    homes: Vec<Pupil>,
+    homes: Vec<Home>,
     prefetcher: Option<Arc<Prefetcher>>,
     shared: Arc<Shared>,
 }
@@ -58,11 +58,11 @@ impl Hints {
         prefetcher: Option<Arc<Prefetcher>>,
         shared: Arc<Shared>,
     ) -> Hints {
-        let pupil = |name: &&str| Pupil {
+        let home = |name: &&str| Home {
             host: host_id(name),
             told: Mutex::default(),
         };
-        let homes: Vec<_> = homes.iter().map(pupil).collect();
+        let homes: Vec<_> = homes.iter().map(home).collect();
         let others = homes.iter().map(|home| home.host);
         let mut counts = SiteCounts::new(host_id(own), others, start_number());
         let mut rows: Vec<_> = learned.rows().collect();
