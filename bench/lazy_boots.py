@@ -15,6 +15,7 @@ import dataclasses
 import pathlib
 import random
 
+from diffcache_openstack.blocks import file_map
 from diffcache_openstack.prefetch import scenario as scenarios
 
 CHUNK = 256 << 10
@@ -23,6 +24,8 @@ RECORDED = pathlib.Path(__file__).with_name('lazy-boot.json')
 # The program that replays one boot in real time.
 READER = pathlib.Path(__file__).with_name('lazy_reader.py')
 READ = 128 << 10
+# Chunks of the rest of a file that diffcached prefetches.
+REST = 8
 
 # The two settings: chunks striped over the hosts of a cluster as in the
 # paper, and an image that is only at the repository behind a WAN.
@@ -92,6 +95,13 @@ def with_jitter(steps: list[Step], start_us: float, draw: random.Random
         rows.append((round(think * 1e6 * speed * draw.lognormvariate(0, 0.3)),
                      offset, length))
     return start_us, rows
+
+
+def files_of(image: pathlib.Path) -> list:
+    """Return the extents of an image's files."""
+    found = file_map.read(image)
+    return [extent for extent in found.extents
+            if found.entries[extent.entry].kind == file_map.FILE]
 
 
 def make(boot: Boot, count: int, setting: str, seed: int,

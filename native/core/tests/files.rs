@@ -6,6 +6,8 @@
 // Clippy's allowance for tests does not reach helper functions outside them.
 #![allow(clippy::unwrap_used)]
 
+#[path = "files/arriving.rs"]
+mod arriving;
 mod volumes;
 
 use std::collections::BTreeMap;

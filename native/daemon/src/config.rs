@@ -231,6 +231,9 @@ pub struct Config {
     /// Whether they teach each other what is read of it.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub hints: bool,
+    /// Whether the rest of a file is fetched when a part of it is read.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub files: bool,
     /// How this host shows its identity to data planes.
     #[serde(default)]
     pub identity: Identity,

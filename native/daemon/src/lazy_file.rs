@@ -12,6 +12,7 @@ use diffcache_dataplane::serving::partial::{RangeRequest, Want};
 use diffcache_prefetch::Profile;
 
 use crate::aside::{Aside, Fetch};
+use crate::files::{FileFollower, ReadRanges};
 use crate::flights::{Flight, Flights, Landing, Purpose, Reach};
 use crate::homes::PROBE_PAUSE;
 use crate::hydration::Plan;
@@ -103,6 +104,7 @@ pub struct LazyFile {
     prefetcher: Option<Arc<Prefetcher>>,
     flights: Flights,
     aside: Aside,
+    read_ranges: ReadRanges,
     /// Reads that wait for a chunk.
     demand: Mutex<usize>,
     no_demand: Condvar,
@@ -134,6 +136,7 @@ impl LazyFile {
             prefetcher,
             flights: Flights::default(),
             aside: Aside::default(),
+            read_ranges: ReadRanges::default(),
             demand: Mutex::default(),
             no_demand: Condvar::new(),
         };
@@ -185,6 +188,9 @@ impl LazyFile {
         self.note_complete();
         if kept_out.is_ok() {
             chunks.for_each(|chunk| self.shared.note_used(chunk));
+            if self.prefetcher.is_some() && !self.leaves.is_complete() {
+                self.read_ranges.add(wanted);
+            }
         }
         kept_out
     }
@@ -546,6 +552,19 @@ impl LazyFile {
             let is_taught = is_local && prefetcher.was_taught(chunk);
             self.shared.add(Counter::HintsUsed, u64::from(is_taught));
             prefetcher.done(chunk, is_local);
+        }
+    }
+
+    /// Prefetch the rest of the files that are read, without end. It ends at once where nothing is prefetched.
+    pub fn follow_files(&self) {
+        let Some(prefetcher) = &self.prefetcher else {
+            return;
+        };
+        let mut follower = FileFollower::new(&self.leaves);
+        loop {
+            let range = self.read_ranges.next();
+            let most = prefetcher.wanted_rest((range.end - 1) / CHUNK);
+            prefetcher.note_rest(follower.follow(range, most));
         }
     }
 

@@ -15,6 +15,7 @@ pub mod aside;
 pub mod build;
 pub mod config;
 pub mod error;
+pub mod files;
 pub mod filesystem;
 pub mod flights;
 pub mod group;

@@ -1,4 +1,4 @@
-//! What is fetched before it is read: chunks of the profile, and those that continue a sequence.
+//! What is fetched before it is read: chunks of the profile, those that continue a sequence, and the rest of a file.
 //!
 //! The order is that of the simulation: the queue and the sequences are those of `diffcache-prefetch`. All handles share one queue, as they share
 //! the file; each has sequences of its own. A chunk that a handle here has read is here, so that hints come from the profile and from other hosts
@@ -245,6 +245,24 @@ impl Prefetcher {
             state.queue.add_sequence(ahead);
         }
         if is_wanted {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Return how many chunks of the rest of a file to prefetch after a read that ends in this chunk: none where hints say what follows.
+    pub fn wanted_rest(&self, chunk: u64) -> usize {
+        let state = lock(&self.state);
+        let is_known = Chunk::try_from(chunk).is_ok_and(|chunk| state.is_known(chunk));
+        match is_known {
+            true => 0,
+            false => self.policy.rest,
+        }
+    }
+
+    /// Queue the rest of a file that is being read.
+    pub fn note_rest(&self, chunks: Vec<Chunk>) {
+        if !chunks.is_empty() {
+            lock(&self.state).queue.add_in_order(chunks);
             self.changed.notify_all();
         }
     }

@@ -63,6 +63,9 @@ pub struct Config {
     /// Whether hosts of a site teach each other what is read of images.
     #[serde(default = "yes")]
     pub hints: bool,
+    /// Whether the rest of a file is fetched when a part of it is read.
+    #[serde(default = "yes")]
+    pub files: bool,
 }
 
 impl Config {
@@ -595,6 +598,7 @@ impl Supervisor {
             sources: wanted.sources,
             homes: wanted.homes,
             hints: self.config.hints,
+            files: self.config.files,
             identity: self.config.identity.clone(),
             manifest: copy(&wanted.manifest, &image.folder.join("manifest"))?,
             mount,

@@ -21,6 +21,7 @@ use crate::source::{Source, SourceError};
 use crate::sources::{Sources, Wanted};
 
 mod arriving;
+mod files;
 
 struct Memory {
     content: Arc<Vec<u8>>,
@@ -53,9 +54,11 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
-        let content: Vec<u8> = (0..3 * CHUNK as u32 + 1234)
-            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
-            .collect();
+        let noise = |i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8;
+        Fixture::of((0..3 * CHUNK as u32 + 1234).map(noise).collect())
+    }
+
+    fn of(content: Vec<u8>) -> Fixture {
         let mut builder = Builder::new(content.len() as u64);
         for (index, leaf) in (0..).zip(content.chunks(LEAF_SIZE as usize)) {
             builder.add(index, &[LeafHash::Data(leaf_hash(index, leaf))]);

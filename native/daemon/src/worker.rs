@@ -148,6 +148,10 @@ pub fn run(
         let file = file.clone();
         spawn("prefetch", move || file.prefetch())?;
     }
+    if config.files {
+        let file = file.clone();
+        spawn("files", move || file.follow_files())?;
+    }
     if config.hydrate == Hydrate::Profile {
         let file = file.clone();
         spawn("profile", move || file.complete_profile())?;

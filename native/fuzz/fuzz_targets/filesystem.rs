@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use diffcache_core::fs::{map_files, survey};
+use diffcache_core::fs::{map_files, survey, ArrivingFiles};
 use diffcache_fuzz::Strict;
 use libfuzzer_sys::fuzz_target;
 
@@ -22,4 +22,8 @@ fuzz_target!(|data: &[u8]| {
         at = extent.end;
     }
     assert_eq!(at, data.len() as u64);
+    let noted = ArrivingFiles::default().note(&image, (0, data.len() as u64));
+    for piece in noted.pieces {
+        assert!(piece.start < piece.end && piece.end <= data.len() as u64);
+    }
 });

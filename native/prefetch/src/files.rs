@@ -2,7 +2,7 @@
 //!
 //! A program that reads a part of a file often reads the rest of it, and a file may be stored in pieces that do not follow each other.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::chunks::Chunk;
 
@@ -14,53 +14,54 @@ pub struct FileExtent {
     /// The byte behind the last one.
     pub end: u64,
     /// Number of the file.
-    pub file: u32,
+    pub file: u64,
     /// Where in the file the first byte is.
     pub position: u64,
 }
 
-/// The files of an image.
+/// The files of an image, as far as they are known.
 #[derive(Debug, Clone, Default)]
 pub struct Files {
-    /// By their place in the image.
-    extents: Vec<FileExtent>,
-    /// Which extents a file has, by position.
-    files: HashMap<u32, Vec<usize>>,
+    /// By the first byte.
+    extents: BTreeMap<u64, FileExtent>,
+    /// The first byte of each extent of a file, by the position in it.
+    files: HashMap<u64, BTreeMap<u64, u64>>,
 }
 
 impl Files {
     /// The files with these extents. Of extents that overlap, any may be found.
     #[must_use]
-    pub fn new(mut extents: Vec<FileExtent>) -> Self {
-        extents.retain(|extent| extent.start < extent.end);
-        extents.sort_unstable_by_key(|extent| (extent.start, extent.file));
-        let mut files: HashMap<u32, Vec<usize>> = HashMap::new();
-        for (number, extent) in extents.iter().enumerate() {
-            files.entry(extent.file).or_default().push(number);
+    pub fn new(extents: impl IntoIterator<Item = FileExtent>) -> Self {
+        let mut files = Self::default();
+        extents.into_iter().for_each(|extent| files.add(extent));
+        files
+    }
+
+    /// Adds an extent, in place of one that begins with the same byte.
+    pub fn add(&mut self, extent: FileExtent) {
+        if extent.start < extent.end {
+            let pieces = self.files.entry(extent.file).or_default();
+            pieces.insert(extent.position, extent.start);
+            self.extents.insert(extent.start, extent);
         }
-        for numbers in files.values_mut() {
-            numbers.sort_by_key(|&number| extents[number].position);
-        }
-        Self { extents, files }
     }
 
     /// Returns the chunks that hold what follows a byte of the image in its file, in the file's order: at most so many, without the chunk of
-    /// the byte itself. None if it belongs to no file.
+    /// the byte itself. None if it belongs to no file that is known.
     #[must_use]
     pub fn rest(&self, byte: u64, chunk_bytes: u64, most: usize) -> Vec<Chunk> {
-        let mut found: Vec<Chunk> = Vec::new();
-        let after = self.extents.partition_point(|extent| extent.start <= byte);
-        let Some(here) = after.checked_sub(1).map(|at| self.extents[at]) else {
-            return found;
+        let before = self.extents.range(..=byte).next_back();
+        let here = before.filter(|(_, extent)| byte < extent.end && chunk_bytes > 0);
+        let Some((_, here)) = here else {
+            return Vec::new();
         };
-        if byte >= here.end || chunk_bytes == 0 {
-            return found;
-        }
         let own = byte / chunk_bytes;
-        let numbers = self.files.get(&here.file).map_or(&[][..], Vec::as_slice);
-        let first = numbers.partition_point(|&n| self.extents[n].position < here.position);
-        for &number in &numbers[first..] {
-            let extent = self.extents[number];
+        let pieces = self.files.get(&here.file);
+        let following = pieces.into_iter().flat_map(|p| p.range(here.position..));
+        // Of extents that overlap, one may have taken another's place.
+        let following = following.filter_map(|(_, start)| self.extents.get(start));
+        let mut found: Vec<Chunk> = Vec::new();
+        for extent in following {
             let start = match extent == here {
                 true => byte,
                 false => extent.start,
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn extent(start: u64, end: u64, file: u32, position: u64) -> FileExtent {
+    fn extent(start: u64, end: u64, file: u64, position: u64) -> FileExtent {
         FileExtent {
             start,
             end,
@@ -115,7 +116,7 @@ mod tests {
     proptest! {
         #[test]
         fn finds_chunks_of_the_file_once(
-            rows in prop::collection::vec((0u64..9000, 0u64..3000, 0u32..4, 0u64..9000), 0..12),
+            rows in prop::collection::vec((0u64..9000, 0u64..3000, 0u64..4, 0u64..9000), 0..12),
             byte in 0u64..12_000,
             most in 0usize..9,
         ) {

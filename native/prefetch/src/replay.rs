@@ -83,18 +83,18 @@ pub struct Policy {
     pub in_flight: usize,
     /// Chunks that it reads ahead at most; 0: none.
     pub read_ahead: Chunk,
-    /// Chunks of the rest of a file that it prefetches after a read of it at most; 0: none. In simulations alone.
+    /// Chunks of the rest of a file that it prefetches after a read of it at most; 0: none.
     pub rest: usize,
 }
 
 impl Default for Policy {
     /// The best of those that `bench/lazy` tried: more in flight makes reads of other instances
-    /// wait at the homes, more read-ahead brings chunks that no instance reads.
+    /// wait at the homes, more read-ahead or rest of a file brings chunks that no instance reads.
     fn default() -> Self {
         Self {
             in_flight: 3,
             read_ahead: 2,
-            rest: 0,
+            rest: 8,
         }
     }
 }

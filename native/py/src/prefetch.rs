@@ -34,7 +34,7 @@ struct Boots {
     in_flight: Option<usize>,
     read_ahead: Option<Chunk>,
     rest: usize,
-    files: Vec<(u64, u64, u32, u64)>,
+    files: Vec<(u64, u64, u64, u64)>,
 }
 
 /// One instance's boot, in seconds.
@@ -65,7 +65,7 @@ struct Replayed {
     requests: Vec<RequestRow>,
 }
 
-fn extent((start, end, file, position): (u64, u64, u32, u64)) -> FileExtent {
+fn extent((start, end, file, position): (u64, u64, u64, u64)) -> FileExtent {
     FileExtent {
         start,
         end,
@@ -142,7 +142,7 @@ impl Boots {
                 read_ahead: self.read_ahead.unwrap_or(policy.read_ahead),
                 rest: self.rest,
             },
-            files: Files::new(self.files.into_iter().map(extent).collect()),
+            files: Files::new(self.files.into_iter().map(extent)),
         })
     }
 }

@@ -1,13 +1,16 @@
 //! ext2, ext3 and ext4: free space, from the block bitmaps (kernel documentation, filesystems/ext4: "Super Block", "Block Group Descriptors"), and
-//! [`files`].
+//! [`files`], and [`Arriving`] ones.
 
+mod arriving;
 mod files;
 mod inodes;
 
 use super::{crc32c, refuse, Collector, Range, Refusal, Volume, Words};
 use crate::source::SourceError;
 
+pub use arriving::Arriving;
 pub use files::files;
+use inodes::{Run, INODE_LEN};
 
 const MAGIC: u16 = 0xef53;
 /// Features that do not change what the bitmaps mean: file types, extents, 64 bits, multiple mount protection, flexible groups, large attributes,
@@ -194,6 +197,22 @@ impl Layout {
             true => Ok(()),
             false => refuse("the superblock contradicts itself or the partition"),
         }
+    }
+
+    /// Refuses inodes that cannot be.
+    fn check_inodes(&self) -> Result<(), Refusal> {
+        let sane = self.inode_len.is_power_of_two()
+            && (INODE_LEN as u64..=self.block).contains(&self.inode_len)
+            && self.inodes_per_group > 0;
+        match sane {
+            true => Ok(()),
+            false => refuse("its inodes are of an impossible size or number"),
+        }
+    }
+
+    /// Returns whether blocks of a content are some, and of the filesystem.
+    fn holds(&self, run: &Run) -> bool {
+        run.count > 0 && run.block >= self.first_block && run.block + run.count <= self.blocks
     }
 
     fn group_count(&self) -> u64 {

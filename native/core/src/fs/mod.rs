@@ -2,11 +2,13 @@
 //!
 //! A guest that deletes a file leaves its blocks behind. They are *stale*: never read, and yet a patch that re-creates the image byte for byte has
 //! to carry them. [`survey`] finds the filesystems of an image, through its partition table, and reads from each which of its blocks are free; [`trim`] makes
-//! an image of the same guest in which they are zero. [`map_files`] tells which file each byte belongs to.
+//! an image of the same guest in which they are zero. [`map_files`] tells which file each byte belongs to, and [`ArrivingFiles`] does so as far as the
+//! image is here.
 //!
 //! The image is its author's input. Everything is checked before it is used: what contradicts itself, is not clean, or has a feature that is not known here
 //! counts as used wholly. Reading never leaves the image, takes memory by the limits below, and ends.
 
+mod arriving;
 mod ext4;
 mod files;
 mod partitions;
@@ -15,6 +17,7 @@ mod xfs;
 
 use crate::source::{ReadAt, SourceError};
 
+pub use arriving::{ArrivingFiles, FilePiece, Noted};
 pub use files::{map_files, Entry, Extent, FileMap, Kind};
 pub use trim::{trim, TrimError, TrimStats};
 

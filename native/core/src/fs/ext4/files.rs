@@ -48,7 +48,8 @@ pub fn files(volume: &Volume<'_>, budget: Budget) -> Result<Contents, Refusal> {
     })
 }
 
-fn piece(run: Run, layout: &Layout) -> Piece {
+/// Returns the bytes of a run.
+pub fn piece(run: Run, layout: &Layout) -> Piece {
     Piece {
         start: run.block * layout.block,
         end: (run.block + run.count) * layout.block,

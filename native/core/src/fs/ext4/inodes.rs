@@ -15,7 +15,7 @@ const MAX_DEPTH: u16 = 5;
 /// Longer extents are those without content, by so many blocks.
 const UNWRITTEN: u16 = 1 << 15;
 /// Bytes of an inode that every version has.
-const INODE_LEN: usize = 128;
+pub const INODE_LEN: usize = 128;
 /// Most blocks of directories and of maps of blocks that are read: 4 GiB with blocks of 4 KiB.
 const MAX_BLOCKS: u64 = 1 << 20;
 
@@ -39,9 +39,32 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// Reads an inode from its first `INODE_LEN` bytes.
+    pub fn parse(bytes: &[u8]) -> Inode {
+        let words = Words(bytes);
+        let kind = match (words.le16(0) & 0xf000, words.le16(0x1a)) {
+            (_, 0) => InodeKind::Other,
+            (0x8000, _) => InodeKind::File,
+            (0x4000, _) => InodeKind::Directory,
+            _ => InodeKind::Other,
+        };
+        Inode {
+            kind,
+            size: u64::from(words.le32(0x4)) | u64::from(words.le32(0x6c)) << 32,
+            flags: words.le32(0x20),
+            map: bytes[0x28..0x64].to_vec(),
+        }
+    }
+
     /// Returns whether the content is stored in the inode itself.
     pub fn is_inline(&self) -> bool {
         self.flags & FLAG_INLINE != 0
+    }
+
+    /// Returns the root of its tree of extents, if it has one.
+    pub fn extents(&self) -> Option<&[u8]> {
+        let has_tree = self.flags & (FLAG_EXTENTS | FLAG_INLINE) == FLAG_EXTENTS;
+        has_tree.then_some(&self.map)
     }
 }
 
@@ -53,6 +76,50 @@ pub struct Run {
     /// Number of the first one within the filesystem.
     pub block: u64,
     pub count: u64,
+}
+
+/// A node of a tree of extents.
+pub enum Node {
+    /// Where parts of the content are.
+    Leaf(Vec<Run>),
+    /// The blocks of the nodes below, and their height above the leaves.
+    Inner(Vec<u64>, u16),
+}
+
+impl Node {
+    /// Reads a node, which is at this height above the leaves if that is known.
+    pub fn parse(bytes: &[u8], height: Option<u16>) -> Result<Node, Refusal> {
+        let words = Words(bytes);
+        let (count, depth) = (usize::from(words.le16(2)), words.le16(6));
+        let sane = words.le16(0) == EXTENT_MAGIC
+            && 12 + 12 * count <= bytes.len()
+            && height.map_or(depth <= MAX_DEPTH, |height| height == depth && count > 0);
+        if !sane {
+            return refuse("a node of a tree of extents is none");
+        }
+        let places = (12..).step_by(12).take(count);
+        Ok(match depth.checked_sub(1) {
+            None => Node::Leaf(places.map(|at| extent(&words, at)).collect()),
+            Some(below) => {
+                let child =
+                    |at| u64::from(words.le16(at + 8)) << 32 | u64::from(words.le32(at + 4));
+                Node::Inner(places.map(child).collect(), below)
+            }
+        })
+    }
+}
+
+fn extent(words: &Words<'_>, at: usize) -> Run {
+    let length = words.le16(at + 4);
+    let count = match length > UNWRITTEN {
+        true => length - UNWRITTEN,
+        false => length,
+    };
+    Run {
+        first: words.le32(at).into(),
+        block: u64::from(words.le16(at + 6)) << 32 | u64::from(words.le32(at + 8)),
+        count: count.into(),
+    }
 }
 
 /// Reads inodes and blocks, as many as a filesystem can have.
@@ -71,19 +138,14 @@ impl<'a> Reader<'a> {
         layout: &'a Layout,
         groups: &'a [Group],
     ) -> Result<Reader<'a>, Refusal> {
-        let sane = layout.inode_len.is_power_of_two()
-            && (INODE_LEN as u64..=layout.block).contains(&layout.inode_len)
-            && layout.inodes_per_group > 0;
-        match sane {
-            true => Ok(Reader {
-                volume,
-                layout,
-                groups,
-                blocks_left: Cell::new(layout.blocks.min(MAX_BLOCKS)),
-                runs_left: Cell::new(MAX_RANGES),
-            }),
-            false => refuse("its inodes are of an impossible size or number"),
-        }
+        layout.check_inodes()?;
+        Ok(Reader {
+            volume,
+            layout,
+            groups,
+            blocks_left: Cell::new(layout.blocks.min(MAX_BLOCKS)),
+            runs_left: Cell::new(MAX_RANGES),
+        })
     }
 
     pub fn inode(&self, number: u32) -> Result<Inode, Refusal> {
@@ -98,20 +160,7 @@ impl<'a> Reader<'a> {
         };
         let within = u64::from(index % self.layout.inodes_per_group) * self.layout.inode_len;
         let place = group.inode_table * self.layout.block + within;
-        let bytes = self.volume.read(place, INODE_LEN)?;
-        let words = Words(&bytes);
-        let kind = match (words.le16(0) & 0xf000, words.le16(0x1a)) {
-            (_, 0) => InodeKind::Other,
-            (0x8000, _) => InodeKind::File,
-            (0x4000, _) => InodeKind::Directory,
-            _ => InodeKind::Other,
-        };
-        Ok(Inode {
-            kind,
-            size: u64::from(words.le32(0x4)) | u64::from(words.le32(0x6c)) << 32,
-            flags: words.le32(0x20),
-            map: bytes[0x28..0x64].to_vec(),
-        })
+        Ok(Inode::parse(&self.volume.read(place, INODE_LEN)?))
     }
 
     /// Reads a block of a directory or of a map of blocks.
@@ -154,30 +203,16 @@ impl<'a> Reader<'a> {
         height: Option<u16>,
         runs: &mut Vec<Run>,
     ) -> Result<(), Refusal> {
-        let words = Words(node);
-        let (count, depth) = (usize::from(words.le16(2)), words.le16(6));
-        let sane = words.le16(0) == EXTENT_MAGIC
-            && 12 + 12 * count <= node.len()
-            && height.map_or(depth <= MAX_DEPTH, |height| height == depth && count > 0);
-        if !sane {
-            return refuse("a node of a tree of extents is none");
-        }
-        for at in (12..).step_by(12).take(count) {
-            if depth == 0 {
-                let length = words.le16(at + 4);
-                let length = match length > UNWRITTEN {
-                    true => length - UNWRITTEN,
-                    false => length,
-                };
-                let run = Run {
-                    first: words.le32(at).into(),
-                    block: u64::from(words.le16(at + 6)) << 32 | u64::from(words.le32(at + 8)),
-                    count: length.into(),
-                };
-                self.add(run, runs)?;
-            } else {
-                let child = u64::from(words.le16(at + 8)) << 32 | u64::from(words.le32(at + 4));
-                self.extents(&self.block(child)?, Some(depth - 1), runs)?;
+        match Node::parse(node, height)? {
+            Node::Leaf(extents) => {
+                for run in extents {
+                    self.add(run, runs)?;
+                }
+            }
+            Node::Inner(children, below) => {
+                for child in children {
+                    self.extents(&self.block(child)?, Some(below), runs)?;
+                }
             }
         }
         Ok(())
@@ -221,9 +256,7 @@ impl<'a> Reader<'a> {
 
     /// Adds a run that comes after those before it in the content.
     fn add(&self, run: Run, runs: &mut Vec<Run>) -> Result<(), Refusal> {
-        let layout = self.layout;
-        if run.count == 0 || run.block < layout.first_block || run.block + run.count > layout.blocks
-        {
+        if !self.layout.holds(&run) {
             return refuse("a file is stored outside of the filesystem");
         }
         if let Some(last) = runs.last_mut() {
