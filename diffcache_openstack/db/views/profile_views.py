@@ -15,16 +15,18 @@ import collections.abc
 import typing
 
 import sqlalchemy as sa
+from sqlalchemy import orm
 
 from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db import profiles as table_of_profiles
+from diffcache_openstack.db.views import template_views
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.prefetch import profiles
 
 _COLUMNS = ('id', 'image_id', 'label', 'generation', 'instances',
-            'carried_from', 'created_at', 'updated_at')
+            'created_at', 'updated_at')
 
 
 def list_profiles(session: listing.Reader, viewer: listing.Viewer,
@@ -76,7 +78,7 @@ def _visible(viewer):
     table, image = lazy_models.Profile, models.Template
     shared = table_of_profiles.SHARED
     query = sa.select(
-        *listing.columns(table, _COLUMNS),
+        *listing.columns(table, _COLUMNS), _carried_from(viewer),
         sa.func.nullif(table.project_id, shared).label('project_id'),
         sa.case((table.chunks > 0, table.chunks),
                 else_=sa.func.coalesce(table.carried_chunks, 0))
@@ -90,3 +92,17 @@ def _visible(viewer):
         table.project_id == (viewer.project_id or shared),
         table.project_id == shared)).where(sa.or_(
             table.project_id != shared, table.image_id.in_(public)))
+
+
+def _carried_from(viewer):
+    """Return the image that rows were carried from, if a viewer may see it.
+
+    It may have been made private since, and its ID is its owner's then.
+    """
+    table, source = lazy_models.Profile, orm.aliased(models.Template)
+    if viewer.sees_all:
+        return table.carried_from.label('carried_from')
+    return (sa.select(source.id)
+            .where(source.id == table.carried_from,
+                   template_views.shows(source, viewer))
+            .correlate(table).scalar_subquery().label('carried_from'))

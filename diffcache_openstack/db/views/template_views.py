@@ -136,10 +136,10 @@ def _visible(viewer):
     query = sa.select(
         *listing.columns(table, _SHOWN),
         _holders(table.content_id, objects.TEMPLATES), _members(viewer))
-    return query if viewer.sees_all else query.where(_shows(table, viewer))
+    return query if viewer.sees_all else query.where(shows(table, viewer))
 
 
-def _shows(table, viewer):
+def shows(table, viewer):
     """Return the condition for images that a viewer may see.
 
     :param table: of images, or an alias of it
@@ -172,7 +172,7 @@ def _members(viewer):
     query = sa.select(sa.func.count()).where(
         member.family == table.id, member.status != objects.DELETED)
     if not viewer.sees_all:
-        query = query.where(_shows(member, viewer))
+        query = query.where(shows(member, viewer))
     return query.correlate(table).scalar_subquery().label('members')
 
 

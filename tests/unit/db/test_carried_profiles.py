@@ -153,6 +153,17 @@ class TestCarried(CarriedTest):
         self.assertEqual([None], [each['carried_from']
                                   for each in self.listed(image='t1')])
 
+    def test_a_source_that_became_private_is_not_named_to_others(self):
+        self.report(OLD, ROWS)
+        self.store()
+        self.add(1, visibility='private', owner='p1')
+        for viewer, expected in (
+                (EVERYBODY, 't1'), (listing.Viewer('p1', False), 't1'),
+                (listing.Viewer('p2', False), None),
+                (listing.Viewer(None, False), None)):
+            [shown] = self.listed(viewer)
+            self.assertEqual(expected, shown['carried_from'], viewer)
+
     def test_real_counts_replace_it(self):
         self.report(OLD, ROWS)
         self.store()
