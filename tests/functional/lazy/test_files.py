@@ -1,0 +1,111 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The rest of files, which the kernel reads from an image that arrives."""
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import time
+
+from diffcache_openstack import _native
+from diffcache_openstack.blocks import file_map
+from tests.functional.lazy import serving
+
+CHUNK = 256 << 10
+MARKS_AT, LEAVES = 64, 4
+
+
+class FilesTest(serving.ServingTest):
+    """An image with two files of 8 MiB, mounted from where it arrives."""
+
+    def setUp(self):
+        super().setUp()
+        numbers = random.Random(3)
+        tree = self.folder / 'tree'
+        tree.mkdir()
+        for name in ('first', 'second'):
+            (tree / name).write_bytes(numbers.randbytes(8 << 20))
+        self.image = self.folder / 'image'
+        subprocess.run(['mke2fs', '-q', '-t', 'ext4', '-d', tree, self.image,
+                        '48M'], check=True)
+        manifest = self.folder / 'manifest'
+        self.manifest = _native.manifest_create(self.image, manifest)
+        self.chunks = self._chunks_of_files()
+
+    def _chunks_of_files(self) -> dict[str, set[int]]:
+        """Return the chunks of each file that has more than one."""
+        found: dict[str, set[int]] = {}
+        files = file_map.read(self.image)
+        for extent in files.extents:
+            path = files.entries[extent.entry].path
+            found.setdefault(path, set()).update(
+                range(extent.start // CHUNK, (extent.end - 1) // CHUNK + 1))
+        return {path: chunks for path, chunks in found.items()
+                if path in ('/first', '/second')}
+
+    def _serve(self, *words):
+        self.start(self.image, '--manifest', self.folder / 'manifest', *words)
+        path = self.folder / 'guest'
+        path.mkdir(exist_ok=True)
+        subprocess.run(['mount', '-o', 'ro,loop,noload', self.path, path],
+                       check=True)
+        self.addCleanup(subprocess.run, ['umount', path], check=True)
+        return path
+
+    def _read(self, path: pathlib.Path) -> None:
+        """Read the first block of a file."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            self.assertEqual(
+                (self.folder / 'tree' / path.name).read_bytes()[:4096],
+                os.pread(descriptor, 4096, 0))
+        finally:
+            os.close(descriptor)
+
+    def _absent(self, chunks: set[int]) -> set[int]:
+        """Return those of some chunks that have not arrived."""
+        name = f'{self.manifest["content_id"]}.leaves'
+        marks = (self.state / name).read_bytes()[MARKS_AT:]
+        return {chunk for chunk in chunks
+                if not all(marks[chunk * LEAVES:(chunk + 1) * LEAVES])}
+
+    def _wait_for(self, chunks: set[int]) -> None:
+        end = time.monotonic() + 60
+        while absent := self._absent(chunks):
+            self.assertLess(time.monotonic(), end, absent)
+            time.sleep(0.05)
+
+    def test_a_file_comes_when_its_first_block_is_read(self):
+        guest = self._serve()
+        first, second = self.chunks['/first'], self.chunks['/second']
+        self.assertGreaterEqual(len(first), 32)
+        # Eight besides those that the kernel reads, at most 1 MiB.
+        beyond = sorted(first)[13:]
+        self._read(guest / 'first')
+        self._wait_for(set(sorted(first)[:9]))
+        self.assertGreater(self._read_status()['prefetched'], 4)
+        # No more than that, and nothing of what is not read.
+        self.assertTrue(self._absent(set(beyond)))
+        self.assertTrue(self._absent(second - first))
+        # The next worker has not seen the inodes, which the kernel keeps.
+        os.kill(self._read_status()['worker_pid'], signal.SIGKILL)
+        self._read(guest / 'second')
+        self._wait_for(set(sorted(second)[:9]))
+
+    def test_nothing_comes_where_nothing_is_prefetched(self):
+        guest = self._serve('--prefetch', 'off')
+        self._read(guest / 'first')
+        self.assertEqual(0, self._read_status()['prefetched'])
+        self.assertGreater(len(self._absent(self.chunks['/first'])), 8)
