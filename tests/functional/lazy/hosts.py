@@ -27,7 +27,6 @@ class Host:
         self.name = name
         self.folder = test.folder / f'{name}-lazy'
         self.plane = test.plane(name)
-        test.addCleanup(test.end_keepers, self.folder)
         self.process = test.start_service(self.folder)
         self.daemon = daemon.Daemon(f'{self.folder}/socket')
 

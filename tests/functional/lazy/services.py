@@ -98,6 +98,8 @@ class LazyServicesTest(base.TestCase):
         process = subprocess.Popen(
             [sys.executable, '-c', SERVICE, '--config-file',
              str(folder / 'conf')])
+        # After the service, which would start keepers again.
+        self.addCleanup(self._end_keepers, folder)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         found = daemon.Daemon(f'{folder}/socket')
@@ -111,8 +113,8 @@ class LazyServicesTest(base.TestCase):
             return False
         return True
 
-    def end_keepers(self, folder):
-        """End what a service leaves running when it ends."""
+    def _end_keepers(self, folder):
+        """End what a service leaves running when it ends, and its mounts."""
         for image in (folder / 'state' / 'images').iterdir():
             try:
                 keeper = lazy._read_status(str(image))['pid']
@@ -122,6 +124,10 @@ class LazyServicesTest(base.TestCase):
             os.kill(keeper, signal.SIGTERM)
             select.select([descriptor], [], [], SECONDS)
             os.close(descriptor)
+        # Of keepers that were killed.
+        for mount in (folder / 'mount').iterdir():
+            subprocess.run(['umount', '--lazy', mount], check=False,
+                           capture_output=True)
 
     def wait_until(self, condition):
         end = time.monotonic() + SECONDS

@@ -69,7 +69,6 @@ class VersionsCase(services.LazyServicesTest):
         self.agent = self.start_agent()
         self.host = self.folder / 'host'
         # After the end of the service, which would start them again.
-        self.addCleanup(self.end_keepers, self.host)
         self.start_service(self.host)
         self.daemon = daemon.Daemon(f'{self.host}/socket')
 

@@ -63,7 +63,6 @@ class BootSetsTest(services.LazyServicesTest):
         self.image.write_bytes(random.Random(7).randbytes(_CHUNKS * _CHUNK))
         self.lazy_folder = self.folder / 'h1'
         self.service = self.start_service(self.lazy_folder)
-        self.addCleanup(self.end_keepers, self.lazy_folder)
         self.daemon = daemon.Daemon(f'{self.lazy_folder}/socket')
         self.site = Site(
             self.folder / 'site',

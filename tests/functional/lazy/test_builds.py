@@ -37,7 +37,6 @@ class BuildsTest(services.LazyServicesTest):
         self.repository = self.plane('repository', self.image)
         os.link(self.folder / self.patch, self.patch_path())
         self.daemon = daemon.Daemon(f'{self.folder}/socket')
-        self.addCleanup(self.end_keepers, self.folder)
         self.start_service(self.folder)
 
     def make_next_build(self):

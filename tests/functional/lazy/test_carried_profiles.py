@@ -58,7 +58,6 @@ class CarriedProfilesTest(services.LazyServicesTest):
         self.database = engine.Database(self.deployment.conf)
         self.addCleanup(self.database.close)
         self.start_service(self.folder / 'h1')
-        self.addCleanup(self.end_keepers, self.folder / 'h1')
         self.daemon = daemon.Daemon(f'{self.folder}/h1/socket')
         self.conductor_process = self.deployment.start_conductor(
             lazy=self.conductor)

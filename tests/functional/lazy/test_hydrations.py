@@ -25,7 +25,6 @@ class HydrationsTest(services.LazyServicesTest):
         super().setUp()
         self.image = self.make_image('image', 1)
         repository = self.plane('repository', self.image)
-        self.addCleanup(self.end_keepers, self.folder)
         self.start_service(self.folder)
         served = daemon.Daemon(f'{self.folder}/socket')
         served.add(self.image, {

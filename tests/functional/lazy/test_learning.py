@@ -41,7 +41,6 @@ class LearningTest(services.LazyServicesTest):
         names = ('h1', 'h2', 'h3')
         for name in names:
             self.start_service(self.folder / name)
-            self.addCleanup(self.end_keepers, self.folder / name)
         self.daemons = {name: daemon.Daemon(f'{self.folder}/{name}/socket')
                         for name in names}
         self.site = sites.Site(

@@ -46,7 +46,6 @@ class LazyServiceTest(services.LazyServicesTest):
         self.image = self.make_image('image', 1)
         self.repository = self.plane('repository', self.image)
         self.daemon = daemon.Daemon(f'{self.folder}/socket')
-        self.addCleanup(self.end_keepers, self.folder)
         self.service = self.start()
 
     def start(self):

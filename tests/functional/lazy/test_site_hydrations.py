@@ -52,7 +52,6 @@ class SiteHydrationsTest(services.LazyServicesTest):
         self.image.write_bytes(random.Random(7).randbytes(_CHUNKS * _CHUNK))
         folder = self.folder / 'h1'
         self.start_service(folder)
-        self.addCleanup(self.end_keepers, folder)
         self.daemon = daemon.Daemon(f'{folder}/socket')
         listed = nova_servers.Server(_SERVER, _PROJECT, 'ACTIVE', 'h1')
         self.useFixture(fixtures.MockPatchObject(
