@@ -1,7 +1,8 @@
 //! Which file a read belongs to, and where the rest of it is.
 //!
 //! The guest has read the inode of a file before it reads the file, so that nothing is fetched to know that. It is found out aside from the reads, by one
-//! thread, and what was found is lost with its worker: the next one finds the same in the part of the image that is here.
+//! thread, and what was found is lost with its worker: the next one finds files of ext4 again in the part of the image that is here, and those of XFS
+//! with the next inodes that are read.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -14,12 +14,12 @@
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import time
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import file_map
 from tests.functional.lazy import serving
 
 CHUNK = 256 << 10
@@ -29,6 +29,8 @@ MARKS_AT, LEAVES = 64, 4
 class FilesTest(serving.ServingTest):
     """An image with two files of 8 MiB, mounted from where it arrives."""
 
+    options = 'ro,loop,noload'
+
     def setUp(self):
         super().setUp()
         numbers = random.Random(3)
@@ -37,28 +39,31 @@ class FilesTest(serving.ServingTest):
         for name in ('first', 'second'):
             (tree / name).write_bytes(numbers.randbytes(8 << 20))
         self.image = self.folder / 'image'
-        subprocess.run(['mke2fs', '-q', '-t', 'ext4', '-d', tree, self.image,
-                        '48M'], check=True)
+        self._make(tree)
         manifest = self.folder / 'manifest'
         self.manifest = _native.manifest_create(self.image, manifest)
-        self.chunks = self._chunks_of_files()
+        image = self.image.read_bytes()
+        self.places = {image[at:at + 4096]: at
+                       for at in range(0, len(image), 4096)}
+        self.chunks = {path.name: self._chunks_of(path.read_bytes())
+                       for path in tree.iterdir()}
 
-    def _chunks_of_files(self) -> dict[str, set[int]]:
-        """Return the chunks of each file that has more than one."""
-        found: dict[str, set[int]] = {}
-        files = file_map.read(self.image)
-        for extent in files.extents:
-            path = files.entries[extent.entry].path
-            found.setdefault(path, set()).update(
-                range(extent.start // CHUNK, (extent.end - 1) // CHUNK + 1))
-        return {path: chunks for path, chunks in found.items()
-                if path in ('/first', '/second')}
+    def _make(self, tree):
+        subprocess.run(['mke2fs', '-q', '-t', 'ext4', '-b', '4096', '-d', tree,
+                        self.image, '48M'], check=True)
+
+    def _chunks_of(self, content: bytes) -> list[int]:
+        """Return the chunks of a file, in its order."""
+        chunks: dict[int, None] = {}
+        for at in range(0, len(content), 4096):
+            chunks[self.places[content[at:at + 4096]] // CHUNK] = None
+        return list(chunks)
 
     def _serve(self, *words):
         self.start(self.image, '--manifest', self.folder / 'manifest', *words)
         path = self.folder / 'guest'
         path.mkdir(exist_ok=True)
-        subprocess.run(['mount', '-o', 'ro,loop,noload', self.path, path],
+        subprocess.run(['mount', '-o', self.options, self.path, path],
                        check=True)
         self.addCleanup(subprocess.run, ['umount', path], check=True)
         return path
@@ -74,14 +79,14 @@ class FilesTest(serving.ServingTest):
         finally:
             os.close(descriptor)
 
-    def _absent(self, chunks: set[int]) -> set[int]:
+    def _absent(self, chunks) -> set[int]:
         """Return those of some chunks that have not arrived."""
         name = f'{self.manifest["content_id"]}.leaves'
         marks = (self.state / name).read_bytes()[MARKS_AT:]
         return {chunk for chunk in chunks
                 if not all(marks[chunk * LEAVES:(chunk + 1) * LEAVES])}
 
-    def _wait_for(self, chunks: set[int]) -> None:
+    def _wait_for(self, chunks) -> None:
         end = time.monotonic() + 60
         while absent := self._absent(chunks):
             self.assertLess(time.monotonic(), end, absent)
@@ -89,23 +94,46 @@ class FilesTest(serving.ServingTest):
 
     def test_a_file_comes_when_its_first_block_is_read(self):
         guest = self._serve()
-        first, second = self.chunks['/first'], self.chunks['/second']
+        first, second = self.chunks['first'], self.chunks['second']
         self.assertGreaterEqual(len(first), 32)
-        # Eight besides those that the kernel reads, at most 1 MiB.
-        beyond = sorted(first)[13:]
         self._read(guest / 'first')
-        self._wait_for(set(sorted(first)[:9]))
+        self._wait_for(first[:9])
         self.assertGreater(self._read_status()['prefetched'], 4)
-        # No more than that, and nothing of what is not read.
-        self.assertTrue(self._absent(set(beyond)))
-        self.assertTrue(self._absent(second - first))
-        # The next worker has not seen the inodes, which the kernel keeps.
+        # Eight besides those that the kernel reads, at most 1 MiB; and
+        # nothing of what is not read.
+        self.assertTrue(self._absent(first[13:]))
+        self.assertTrue(self._absent(set(second) - set(first)))
+
+    def test_the_next_worker_finds_inodes_that_the_kernel_keeps(self):
+        guest = self._serve()
+        self._read(guest / 'first')
         os.kill(self._read_status()['worker_pid'], signal.SIGKILL)
         self._read(guest / 'second')
-        self._wait_for(set(sorted(second)[:9]))
+        self._wait_for(self.chunks['second'][:9])
 
     def test_nothing_comes_where_nothing_is_prefetched(self):
         guest = self._serve('--prefetch', 'off')
         self._read(guest / 'first')
         self.assertEqual(0, self._read_status()['prefetched'])
-        self.assertGreater(len(self._absent(self.chunks['/first'])), 8)
+        self.assertGreater(len(self._absent(self.chunks['first'])), 8)
+
+
+class XfsFilesTest(FilesTest):
+
+    options = 'ro,loop,norecovery'
+
+    def _make(self, tree):
+        with self.image.open('wb') as file:
+            file.truncate(300 << 20)
+        subprocess.run(['mkfs.xfs', '-q', self.image], check=True)
+        mount = self.folder / 'made'
+        mount.mkdir()
+        subprocess.run(['mount', '-o', 'loop', self.image, mount], check=True)
+        try:
+            for path in tree.iterdir():
+                shutil.copy(path, mount)
+        finally:
+            subprocess.run(['umount', mount], check=True)
+
+    def test_the_next_worker_finds_inodes_that_the_kernel_keeps(self):
+        self.skipTest('where XFS has its inodes is seen when they are read')

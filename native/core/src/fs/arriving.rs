@@ -3,11 +3,15 @@
 //! A guest reads the inode of a file before the file, so that what it has read says where the rest of the file is, and nothing more has to be fetched for
 //! that.
 
-use super::{ext4, partitions, Range, Refusal, Volume};
+use std::collections::{HashMap, HashSet};
+
+use super::{ext4, has_other_signature, partitions, xfs, Range, Refusal, Volume};
 use crate::source::ReadAt;
 
 /// Most pieces of files that are found in an image: some 10 MiB where they are kept.
 const MAX_PIECES: usize = 1 << 18;
+/// Most blocks of a filesystem that are waited for.
+const MAX_WAITING: usize = 1 << 16;
 
 /// Bytes of an image that hold a file's content from a position on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,15 +35,88 @@ pub struct Noted {
     pub refusals: Vec<String>,
 }
 
-/// The files of an image, as far as their inodes are here: regular files of ext4 with extents.
+/// The files of a filesystem whose inodes are here.
+pub(super) trait Files {
+    /// Adds what bytes of the volume say that have arrived.
+    fn note(&mut self, volume: &Volume<'_>, range: Range, keep: &mut dyn FnMut(FilePiece));
+
+    /// Adds what is known from before, as far as it can be found without what has not arrived.
+    fn note_all(&mut self, volume: &Volume<'_>, keep: &mut dyn FnMut(FilePiece));
+}
+
+/// Blocks of a filesystem that say where files are.
+pub(super) struct Blocks<P> {
+    /// Bytes of a block.
+    len: u64,
+    /// Those that were read: none is twice, whatever points to it.
+    read: HashSet<u64>,
+    /// What those are for that have not arrived.
+    waiting: HashMap<u64, P>,
+}
+
+impl<P> Blocks<P> {
+    pub fn new(len: u64) -> Blocks<P> {
+        Blocks {
+            len,
+            read: HashSet::new(),
+            waiting: HashMap::new(),
+        }
+    }
+
+    /// Returns the numbers of the blocks of a range.
+    pub fn of(&self, range: Range) -> std::ops::Range<u64> {
+        range.0 / self.len..range.1.div_ceil(self.len)
+    }
+
+    /// Returns what a block was waited for, which ends.
+    pub fn arrived(&mut self, number: u64) -> Option<P> {
+        self.waiting.remove(&number)
+    }
+
+    /// Reads a block of which `is_wanted` says that it is one, unless it was read before or is not here.
+    pub fn read(
+        &mut self,
+        volume: &Volume<'_>,
+        number: u64,
+        is_wanted: impl Fn(&[u8]) -> bool,
+    ) -> Option<Vec<u8>> {
+        if self.read.contains(&number) {
+            return None;
+        }
+        let place = number.checked_mul(self.len)?;
+        let bytes = volume.read(place, self.len as usize).ok()?;
+        if !is_wanted(&bytes) {
+            return None;
+        }
+        self.read.insert(number);
+        Some(bytes)
+    }
+
+    /// Reads a block as `read` does, or waits for it.
+    pub fn read_or_wait(
+        &mut self,
+        volume: &Volume<'_>,
+        number: u64,
+        purpose: P,
+    ) -> Option<Vec<u8>> {
+        let found = self.read(volume, number, |_| true);
+        if !self.read.contains(&number) && self.waiting.len() < MAX_WAITING {
+            self.waiting.insert(number, purpose);
+        }
+        found
+    }
+}
+
+/// The files of an image, as far as their inodes are here: regular files of ext4 with extents, and of XFS of version 5.
 ///
-/// An image is its author's input: what contradicts itself is left alone, and at most 2^18 pieces are found.
+/// A filesystem that was not unmounted is followed as it is stored: what its journal has besides is not known. An image is its author's input: what
+/// contradicts itself is left alone, and at most 2^18 pieces are found.
 #[derive(Default)]
 pub struct ArrivingFiles {
     is_partitioned: bool,
     /// Partitions whose filesystem is not known yet.
     unknown: Vec<Range>,
-    volumes: Vec<(Range, ext4::Arriving)>,
+    volumes: Vec<(Range, Box<dyn Files>)>,
     found: usize,
 }
 
@@ -58,8 +135,8 @@ impl ArrivingFiles {
             if within.0 < within.1 {
                 let volume = volume(image, *bounds);
                 let range = (within.0 - bounds.0, within.1 - bounds.0);
-                let keep = |piece| noted.pieces.push(in_image(piece, number, bounds.0));
-                files.note(&volume, range, keep);
+                let mut keep = |piece| noted.pieces.push(in_image(piece, number, bounds.0));
+                files.note(&volume, range, &mut keep);
             }
         }
         noted.pieces.truncate(MAX_PIECES - self.found);
@@ -81,7 +158,7 @@ impl ArrivingFiles {
                 self.unknown.push(bounds);
                 continue;
             }
-            match ext4::Arriving::open(&volume(image, bounds)) {
+            match open(&volume(image, bounds)) {
                 Ok(Some(files)) => self.add(image, bounds, files, noted),
                 Ok(None) => {}
                 Err(Refusal::Source(_)) => self.unknown.push(bounds),
@@ -98,14 +175,27 @@ impl ArrivingFiles {
         &mut self,
         image: &dyn ReadAt,
         bounds: Range,
-        mut files: ext4::Arriving,
+        mut files: Box<dyn Files>,
         noted: &mut Noted,
     ) {
         let number = self.volumes.len() as u64;
-        let keep = |piece| noted.pieces.push(in_image(piece, number, bounds.0));
-        files.note_all(&volume(image, bounds), keep);
+        let mut keep = |piece| noted.pieces.push(in_image(piece, number, bounds.0));
+        files.note_all(&volume(image, bounds), &mut keep);
         self.volumes.push((bounds, files));
     }
+}
+
+/// Takes the filesystem of a volume whose superblock and descriptors are here; none if it is of no known kind. `Refusal::Source` if they are not here.
+fn open(volume: &Volume<'_>) -> Result<Option<Box<dyn Files>>, Refusal> {
+    Ok(
+        match (ext4::recognises(volume)?, xfs::recognises(volume)?) {
+            (true, false) if !has_other_signature(volume)? => {
+                Some(Box::new(ext4::Arriving::open(volume)?))
+            }
+            (false, true) => Some(Box::new(xfs::Arriving::open(volume)?)),
+            _ => None,
+        },
+    )
 }
 
 fn volume(image: &dyn ReadAt, (start, end): Range) -> Volume<'_> {

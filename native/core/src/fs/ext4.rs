@@ -123,18 +123,27 @@ struct Group {
 }
 
 impl Layout {
+    /// Reads the superblock of a filesystem that was unmounted, and has no errors.
     fn read(volume: &Volume<'_>) -> Result<Layout, Refusal> {
         let superblock = volume.read(1024, 1024)?;
         let words = Words(&superblock);
-        let (incompat, ro_compat) = (words.le32(0x60), words.le32(0x64));
-        if incompat & INCOMPAT_RECOVER != 0 {
+        if words.le32(0x60) & INCOMPAT_RECOVER != 0 {
             return refuse("its journal must be replayed first: mount and unmount it");
-        }
-        if incompat & !KNOWN_INCOMPAT != 0 || ro_compat & !KNOWN_RO_COMPAT != 0 {
-            return refuse("it has features that are not known here");
         }
         if words.le16(0x3a) & 3 != 1 {
             return refuse("it was not unmounted cleanly, or has errors: check it first");
+        }
+        Layout::read_any(volume)
+    }
+
+    /// Reads the superblock of a filesystem, whatever its journal has besides.
+    fn read_any(volume: &Volume<'_>) -> Result<Layout, Refusal> {
+        let superblock = volume.read(1024, 1024)?;
+        let words = Words(&superblock);
+        let (incompat, ro_compat) = (words.le32(0x60), words.le32(0x64));
+        if incompat & !(KNOWN_INCOMPAT | INCOMPAT_RECOVER) != 0 || ro_compat & !KNOWN_RO_COMPAT != 0
+        {
+            return refuse("it has features that are not known here");
         }
         if ro_compat & RO_COMPAT_CHECKSUM != 0
             && crc32c(!0, &superblock[..0x3fc]) != words.le32(0x3fc)

@@ -1,8 +1,12 @@
 //! Free space of XFS, from the by-block free space trees of its allocation groups ("XFS Algorithms & Data Structures", chapters "Allocation Groups" and
-//! "Journaling Log").
+//! "Journaling Log"), and files that are [`Arriving`].
+
+mod arriving;
 
 use super::{crc32c, refuse, Collector, Range, Refusal, Volume, Words};
 use crate::source::SourceError;
+
+pub use arriving::Arriving;
 
 /// Features of version 5 that do not change what the trees mean: file types, sparse inodes, a changed identity, large times, large counts of extents,
 /// exchanged ranges, parent pointers.
@@ -51,6 +55,9 @@ struct Layout {
     /// Bits of a block's number within its group.
     group_bits: u32,
     sector: u64,
+    /// Bytes of an inode, and bits of its number within its block.
+    inode_len: u64,
+    inode_bits: u32,
     /// First block of the log within the filesystem, and its blocks; 0 if it is on another device.
     log: (u64, u64),
     has_checksums: bool,
@@ -68,6 +75,8 @@ impl Layout {
             groups: words.be32(88).into(),
             group_bits: superblock[124].into(),
             sector: words.be16(102).into(),
+            inode_len: words.be16(104).into(),
+            inode_bits: superblock[123].into(),
             log: (words.be64(48), words.be32(96).into()),
             has_checksums,
         };

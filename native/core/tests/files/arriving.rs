@@ -1,15 +1,19 @@
 //! The files of an image as its parts arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use diffcache_core::fs::{map_files, ArrivingFiles, FilePiece, Kind, Noted};
 use diffcache_core::source::{ReadAt, SourceError};
 use proptest::prelude::*;
 
-use super::{partitioned, structures, Damaged, Image, Places, EXT2, EXT4, EXT4_DIRTY};
+use super::{load, partitioned, structures, Damaged, Image, Places, EXT2, EXT4, EXT4_DIRTY};
 
 const BLOCK: usize = 4096;
+
+/// Written by the kernel: a file of 200 blocks in one piece, one of 400 pieces, 40 of one block.
+static XFS_FILES: Image = LazyLock::new(|| load("xfs-files"));
+static XFS_OLD: Image = LazyLock::new(|| load("xfs4"));
 
 /// An image of which some blocks are here.
 struct Arriving {
@@ -119,19 +123,70 @@ fn a_file_is_found_with_its_inode_and_nothing_before() {
 }
 
 #[test]
-fn what_is_not_clean_is_named_once_and_left_alone() {
-    let mut arriving = Arriving::new(EXT4_DIRTY.as_slice().to_vec());
+fn files_of_what_was_not_unmounted_are_found() {
+    let noted = ArrivingFiles::default().note(&**EXT4_DIRTY, (0, EXT4_DIRTY.len()));
+    assert_eq!(Vec::<String>::new(), noted.refusals);
+    assert!(!noted.pieces.is_empty());
+}
+
+/// Lets all blocks arrive, in steps of so many, and returns what they say.
+fn arrive_all(image: &[u8], step: usize) -> Noted {
+    let mut arriving = Arriving::new(image.to_vec());
     let mut files = ArrivingFiles::default();
-    let blocks = EXT4_DIRTY.as_slice().len() / BLOCK;
-    let noted: Vec<_> = (0..blocks)
-        .map(|i| arriving.arrive(&mut files, i * BLOCK))
-        .collect();
-    assert!(noted.iter().all(|noted| noted.pieces.is_empty()));
-    let refusals: Vec<_> = noted.iter().flat_map(|noted| &noted.refusals).collect();
-    let [refusal] = refusals[..] else {
-        panic!("{refusals:?}");
+    let mut all = Noted::default();
+    let count = image.len() / BLOCK;
+    // Superblock, descriptors, and where other filesystems have their signature.
+    for at in [0, 1, 16]
+        .into_iter()
+        .chain((0..count).map(|i| i * step % count))
+    {
+        let noted = arriving.arrive(&mut files, at * BLOCK);
+        all.pieces.extend(noted.pieces);
+        all.refusals.extend(noted.refusals);
+    }
+    all
+}
+
+#[test]
+fn files_of_xfs_are_found_in_whichever_order_blocks_arrive() {
+    let image = XFS_FILES.as_slice();
+    let count = image.len() / BLOCK;
+    // Each block of a file begins with the file's name and its place in it.
+    let text = |at: u64| String::from_utf8_lossy(&image[at as usize..at as usize + 64]);
+    let blocks = (0..count as u64).map(|i| i * BLOCK as u64);
+    let expected: BTreeSet<u64> = blocks.filter(|at| text(*at).starts_with("file ")).collect();
+    assert_eq!(expected.len(), 200 + 400 + 40);
+    for step in [1, count - 1, 7919] {
+        let noted = arrive_all(image, step);
+        assert_eq!(Vec::<String>::new(), noted.refusals);
+        let mut names: BTreeMap<u64, String> = BTreeMap::new();
+        let mut found = BTreeSet::new();
+        for piece in noted.pieces {
+            for at in (piece.start..piece.end).step_by(BLOCK) {
+                let number = (piece.position + at - piece.start) / BLOCK as u64;
+                let text = text(at);
+                let words: Vec<&str> = text.split(' ').collect();
+                assert_eq!(["file", &number.to_string()], [words[0], words[3]]);
+                let name = names
+                    .entry(piece.file)
+                    .or_insert_with(|| words[1].to_owned());
+                assert_eq!(name, words[1]);
+                assert!(found.insert(at));
+            }
+        }
+        assert_eq!(names.len(), 42);
+        assert!(found == expected);
+    }
+}
+
+#[test]
+fn what_cannot_be_followed_is_named_once() {
+    let noted = arrive_all(XFS_OLD.as_slice(), 1);
+    let [refusal] = &noted.refusals[..] else {
+        panic!("{:?}", noted.refusals);
     };
-    assert!(refusal.contains("at byte 0") && refusal.contains("unmount"));
+    assert!(refusal.contains("at byte 0") && refusal.contains("version 4"));
+    assert!(noted.pieces.is_empty());
 }
 
 #[test]
@@ -192,6 +247,20 @@ fn damaged(image: &Image, bytes: BTreeMap<usize, u8>) -> Damaged {
     }
 }
 
+/// Where blocks of XFS begin that say where files are: superblock, inodes, nodes of trees.
+fn xfs_structures() -> Vec<usize> {
+    let tells = |at: &usize| {
+        let block = &XFS_FILES[*at..];
+        ["XFSB", "IN", "BMA3"]
+            .iter()
+            .any(|magic| block.starts_with(magic.as_bytes()))
+    };
+    (0..XFS_FILES.as_slice().len())
+        .step_by(512)
+        .filter(tells)
+        .collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -199,13 +268,29 @@ proptest! {
     fn damaged_structures_do_no_harm_as_they_arrive(
         changes in prop::collection::vec((any::<Places>(), 0..64usize, any::<u8>()), 1..10),
     ) {
-        static STRUCTURES: std::sync::LazyLock<Vec<usize>> =
-            std::sync::LazyLock::new(|| structures(&EXT4));
+        static STRUCTURES: LazyLock<Vec<usize>> =
+            LazyLock::new(|| structures(&EXT4));
         let places = &*STRUCTURES;
         let bytes = changes.iter().map(|(at, within, byte)| (at.get(places) + within, *byte));
         let image = damaged(&EXT4, bytes.collect());
         // A read that leaves the image would panic.
         for piece in note_all(&image).pieces {
+            prop_assert!(piece.start < piece.end && piece.end <= image.len());
+        }
+    }
+
+    #[test]
+    fn damaged_structures_of_xfs_do_no_harm_as_they_arrive(
+        changes in prop::collection::vec((any::<Places>(), 0..256usize, any::<u8>()), 1..10),
+    ) {
+        static STRUCTURES: LazyLock<Vec<usize>> = LazyLock::new(xfs_structures);
+        let places = &*STRUCTURES;
+        prop_assert!(places.len() > 42);
+        let bytes = changes.iter().map(|(at, within, byte)| (at.get(places) + within, *byte));
+        let image = damaged(&XFS_FILES, bytes.collect());
+        // What this filesystem has is near its start.
+        let noted = ArrivingFiles::default().note(&image, (0, 24 << 20));
+        for piece in noted.pieces {
             prop_assert!(piece.start < piece.end && piece.end <= image.len());
         }
     }
