@@ -57,6 +57,21 @@ class Clients(typing.NamedTuple):
     context: contexts.RequestContext
 
 
+class OptionalParts(typing.NamedTuple):
+    """Parts of an agent that not every host has; None for each it lacks.
+
+    :ivar revoked: keys of hosts that are not accepted; None verifies none
+    :ivar volumes: in this host's SSD cache
+    :ivar hydrations: reports of arriving images, with diffcached only
+    :ivar boot_sets: exchanges them, with diffcached only
+    """
+
+    revoked: revocations.Revocations | None = None
+    volumes: cached_volumes.CachedVolumes | None = None
+    hydrations: hydration_reports.HydrationReports | None = None
+    boot_sets: lazy_boot_sets.BootSetExchange | None = None
+
+
 class ConductorLink:
     """Reports this host to the conductor, and keeps its site map current.
 
@@ -65,32 +80,22 @@ class ConductorLink:
     :param status: describes this host
     :param requests: records that wait to be reported
     :param interval: seconds between two heartbeats
-    :param revoked: keys of hosts that are not accepted; None verifies none
-    :param volumes: in this host's SSD cache; None without one
-    :param hydrations: reports of arriving images; None without diffcached
-    :param boot_sets: exchanges them; None without diffcached
+    :param parts: of this host, which are reported, or kept current, too
     """
 
     def __init__(self, clients: Clients, host: hosts.HostState,
                  status: statuses.HostStatus,
                  requests: request_spool.RequestSpool,
-                 interval: float,
-                 revoked: revocations.Revocations | None = None,
-                 volumes: cached_volumes.CachedVolumes | None = None,
-                 hydrations: hydration_reports.HydrationReports | None = None,
-                 boot_sets: lazy_boot_sets.BootSetExchange | None = None
+                 interval: float, parts: OptionalParts = OptionalParts()
                  ) -> None:
         self._conductor, self._agents, self._context = clients
         self._host = host
         self._status = status
         self._requests = requests
         self._interval = interval
-        self._revoked = revoked
-        self._volumes = volumes
+        self._revoked, self._volumes, self._hydrations, self._boot_sets = parts
         self._reported_volumes: int | None = None
         self._volumes_at = 0.0
-        self._hydrations = hydrations
-        self._boot_sets = boot_sets
         self._stopped = threading.Event()
         self._registered_at: float | None = None
         self._reported_holdings: dict[views.Key, int] | None = None

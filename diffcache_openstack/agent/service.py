@@ -239,7 +239,8 @@ class Agent(service.Service):
         self._prices = costs.Costs(self._sources, self.host, self._flights)
         self._contents = contents.Contents(
             self._builder, self.host, self._flights, kept, self.transfers,
-            self._patch_requests, self._prices, self._arrivals)
+            contents.Alternatives(
+                self._patch_requests, self._prices, self._arrivals))
         pending = serving.PendingOutputs(self._state / 'outputs')
         pending.clean(self._outputs.find)
         self.requests = request_spool.RequestSpool(self._state / 'requests')
@@ -275,8 +276,9 @@ class Agent(service.Service):
              'boot_sets': lambda: self._lazy.boot_set_counts()})
         self._link = link.ConductorLink(
             self._clients, self.host, self.status, self.requests,
-            self.conf.agent.heartbeat_interval, self._revoked, self._volumes,
-            self._new_hydration_reports(), self._new_boot_set_exchange())
+            self.conf.agent.heartbeat_interval, link.OptionalParts(
+                self._revoked, self._volumes, self._new_hydration_reports(),
+                self._new_boot_set_exchange()))
 
     def _build_local(self) -> None:
         options = self.conf.agent
@@ -608,12 +610,7 @@ class Agent(service.Service):
             self._bus, self.name,
             agent_endpoint.AgentManager(
                 self.host, self._delivery, self.filler, self.status,
-                self.repository, incoming.Incoming(
-                    self.conf.repository.image_directories),
-                None if self.repository is None else on_demand.OnDemand(
-                    self.repository,
-                    self.conf.repository.patches_on_demand),
-                None if self.ingest is None else self.ingest.arriving),
+                self._repository_parts()),
             versions_endpoint.VersionsManager(self.versions),
             volumes_endpoint.VolumesManager(self._volumes),
             lazy_endpoint.LazyManager(self._hydrations))
@@ -627,6 +624,15 @@ class Agent(service.Service):
 
         threading.Thread(target=start, daemon=True, name='rpc-start').start()
         return started
+
+    def _repository_parts(self) -> agent_endpoint.RepositoryParts | None:
+        if self.repository is None:
+            return None
+        conf = self.conf.repository
+        return agent_endpoint.RepositoryParts(
+            self.repository, incoming.Incoming(conf.image_directories),
+            on_demand.OnDemand(self.repository, conf.patches_on_demand),
+            self.ingest.arriving if self.ingest is not None else None)
 
     @staticmethod
     def _stop_rpc(started: list) -> None:

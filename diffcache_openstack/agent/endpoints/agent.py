@@ -12,6 +12,7 @@
 """RPC endpoint of an agent."""
 
 import dataclasses
+import typing
 
 import oslo_messaging
 
@@ -36,6 +37,22 @@ from diffcache_openstack.rpc import methods
 from diffcache_openstack.sites import view as views
 
 
+class RepositoryParts(typing.NamedTuple):
+    """What a repository has besides other hosts.
+
+    :ivar images: registers images
+    :ivar incoming: files that may be registered
+    :ivar patches: creates patches on request
+    :ivar arriving: images that are being added; None if it follows no image
+        service
+    """
+
+    images: catalogue.Repository
+    incoming: incomings.Incoming
+    patches: on_demand.OnDemand
+    arriving: arriving_images.ArrivingImages | None = None
+
+
 class AgentManager:
     """The endpoint; :class:`.agent_api.AgentAPI` is the contract.
 
@@ -43,27 +60,16 @@ class AgentManager:
     :param delivery: writes images below allowed directories
     :param filler: follows the plan
     :param status: describes this host
-    :param repository: registers images; None where this is no repository
-    :param incoming: files that may be registered
-    :param patches: creates patches on request; None where this is no
-        repository
-    :param arriving: images that are being added; None where none are
+    :param repository: its parts; None where this is no repository
     """
 
     target = oslo_messaging.Target(version=agent_api.VERSION)
 
     def __init__(self, host: hosts.HostState, delivery: deliveries.Delivery,
                  filler: filling.Filler, status: statuses.HostStatus,
-                 repository: catalogue.Repository | None = None,
-                 incoming: incomings.Incoming | None = None,
-                 patches: on_demand.OnDemand | None = None,
-                 arriving: arriving_images.ArrivingImages | None = None
-                 ) -> None:
+                 repository: RepositoryParts | None = None) -> None:
         self._host = host
-        self._arriving = arriving
-        self._patches = patches
         self._delivery = delivery
-        self._incoming = incoming or incomings.Incoming([])
         self._filler = filler
         self._status = status
         self._repository = repository
@@ -109,10 +115,9 @@ class AgentManager:
         :raises InvalidInput: this is no repository, or the file is unusable
         :raises Conflict: the id belongs to other content already
         """
-        if self._repository is None:
-            raise self._no_repository()
-        with self._incoming.open(path) as opened:
-            record = self._repository.register(opened, template_id, name)
+        repository = self._existing_repository()
+        with repository.incoming.open(path) as opened:
+            record = repository.images.register(opened, template_id, name)
         return objects.Template(**dataclasses.asdict(record))
 
     @messaging.exposed
@@ -124,9 +129,7 @@ class AgentManager:
         :raises InvalidInput: this is no repository
         :raises Busy: no further patch is created now
         """
-        if self._patches is None:
-            raise self._no_repository()
-        found = self._patches.create(on_demand.Wanted(
+        found = self._existing_repository().patches.create(on_demand.Wanted(
             target, tuple(bases), seconds, mbps))
         return None if found is None \
             else objects.Patch(**dataclasses.asdict(found))
@@ -138,15 +141,16 @@ class AgentManager:
 
         :raises InvalidInput: this is no repository
         """
-        if self._repository is None:
-            raise self._no_repository()
-        return None if self._arriving is None \
-            else self._arriving.wait(image_id, size, mbps)
+        arriving = self._existing_repository().arriving
+        return None if arriving is None \
+            else arriving.wait(image_id, size, mbps)
 
-    def _no_repository(self) -> exceptions.InvalidInput:
-        return exceptions.InvalidInput(
-            f'Host {self._host.name} is no repository; send the request'
-            f' to the one whose [agent] role is "repository".')
+    def _existing_repository(self) -> RepositoryParts:
+        if self._repository is None:
+            raise exceptions.InvalidInput(
+                f'Host {self._host.name} is no repository; send the request'
+                f' to the one whose [agent] role is "repository".')
+        return self._repository
 
     @messaging.exposed
     def verify_object(self, ctxt: contexts.RequestContext, kind: str,

@@ -15,6 +15,7 @@ import collections.abc
 import contextlib
 import pathlib
 import threading
+import typing
 import uuid
 
 from diffcache_openstack.agent.images import arrivals as arriving
@@ -71,6 +72,19 @@ class Watch:
         return not self.gone.is_set()
 
 
+class Alternatives(typing.NamedTuple):
+    """What may be better than to build an image at once of what there is.
+
+    :ivar patches: requests patches that there are not yet
+    :ivar costs: what images cost here, for clients with another way to them
+    :ivar arrivals: finds bases that are arriving
+    """
+
+    patches: patch_requests.PatchRequests
+    costs: prices.Costs
+    arrivals: arriving.Arrivals
+
+
 class Contents:
     """Builds raw content, and accounts for content that comes otherwise.
 
@@ -79,20 +93,15 @@ class Contents:
     :param flights: single flight of this host
     :param kept: keeps content, if there is room
     :param moved: transfers of this host
-    :param patches: requests patches that there are not yet
-    :param costs: what images cost here
-    :param arrivals: finds bases that are arriving
+    :param alternatives: considered before content is built
     """
 
     def __init__(self, builder: building.Builder, host: hosts.HostState,
                  flights: single_flight.SingleFlight,
                  kept: retention.Retention,
-                 moved: transfers.Transfers,
-                 patches: patch_requests.PatchRequests,
-                 costs: prices.Costs, arrivals: arriving.Arrivals) -> None:
-        self._arrivals = arrivals
-        self._patches = patches
-        self._costs = costs
+                 moved: transfers.Transfers, alternatives: Alternatives
+                 ) -> None:
+        self._patches, self._costs, self._arrivals = alternatives
         self._builder = builder
         self._host = host
         self._single_flight = flights

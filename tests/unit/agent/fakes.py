@@ -461,9 +461,10 @@ class Host:
             self.sleep)
         self.contents = contents.Contents(
             self.builder, self.state, self.flights, kept, self.transfers,
-            self.patch_requests,
-            costs.Costs(self.sources, self.state, self.flights),
-            self.arrivals)
+            contents.Alternatives(
+                self.patch_requests,
+                costs.Costs(self.sources, self.state, self.flights),
+                self.arrivals))
         self.requests = request_spool.RequestSpool(
             directory / name / 'requests')
         self.server = serving.ImageServer(

@@ -185,7 +185,8 @@ class LinkTest(base.TestCase):
         volumes = volume_reports.cached(self, 'a')
         reporter = link.ConductorLink(
             link.Clients(self.conductor, self.conductor, self.context),
-            self.host, self.status, self.spool, 3600, volumes=volumes)
+            self.host, self.status, self.spool, 3600,
+            link.OptionalParts(volumes=volumes))
 
         def reported():
             reporter.report()
@@ -202,8 +203,9 @@ class LinkTest(base.TestCase):
         reporter = link.ConductorLink(
             link.Clients(self.conductor, self.conductor, self.context),
             self.host, self.status, self.spool, 3600,
-            hydrations=hydration_reports.HydrationReports(
-                'h1', host.hydrations, self.conductor))
+            link.OptionalParts(
+                hydrations=hydration_reports.HydrationReports(
+                    'h1', host.hydrations, self.conductor)))
 
         def reported():
             reporter.report()
@@ -225,7 +227,8 @@ class LinkTest(base.TestCase):
                                           keys.authority())
         reporter = link.ConductorLink(
             link.Clients(self.conductor, self.conductor, self.context),
-            self.host, self.status, self.spool, 0.0, revoked)
+            self.host, self.status, self.spool, 0.0,
+            link.OptionalParts(revoked))
         signer = keys.key('controller', 'c')
         self.conductor.revoked = revocations.sign(
             signer, revocations.RevokedKeys(2, {'h2': 1.0}))

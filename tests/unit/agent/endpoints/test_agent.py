@@ -16,6 +16,7 @@ from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.images import outputs
 from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.agent.repository import incoming
+from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
@@ -30,6 +31,9 @@ from tests.unit.agent import fakes
 
 CONTENT = b'content' * 100
 CONTENT_ID = fakes.content_id(CONTENT)
+BASES = (fakes.content_id(b'one'), fakes.content_id(b'two'))
+WANTED = agent_api.PatchWanted(CONTENT_ID, BASES, 10.0, 20.0, 60.0)
+PATCH_ID = fakes.content_id(b'patch')
 
 
 class Filler:
@@ -57,6 +61,17 @@ class Repository:
         return view.TemplateRef(template_id, name, CONTENT_ID, 2, 1)
 
 
+class Patches:
+    """Creates any patch."""
+
+    def __init__(self):
+        self.calls = []
+
+    def create(self, wanted):
+        self.calls.append(wanted)
+        return view.PatchRef(PATCH_ID, wanted.bases[0], wanted.target, 7, 0.5)
+
+
 class Arriving:
     """Has one image."""
 
@@ -76,8 +91,6 @@ class Status:
 
 
 class ManagerTest(base.TestCase):
-
-    repository: Repository | None = None
 
     def setUp(self):
         super().setUp()
@@ -106,8 +119,11 @@ class ManagerTest(base.TestCase):
             self.host.state, delivery.Delivery(
                 self.host.state.site_map, self.host.server,
                 outputs.Outputs([str(self.outputs)])),
-            self.filler, Status(), self.repository,
-            incoming.Incoming([str(self.directory / 'incoming')]))
+            self.filler, Status(), self.repository_parts())
+
+    def repository_parts(self):
+        """Return what a repository has; None, as this is none."""
+        return None
 
 
 class ComputeTest(ManagerTest):
@@ -155,6 +171,12 @@ class ComputeTest(ManagerTest):
             't', 1000, 20.0)
         self.assertIn('repository', str(error))
 
+    def test_only_a_repository_creates_patches(self):
+        error = self.assertRaises(
+            exceptions.InvalidInput, self.api.create_patch, self.ctxt, 'h1',
+            WANTED)
+        self.assertIn('repository', str(error))
+
     def test_status(self):
         self.assertEqual(Status().report(), self.api.status(self.ctxt, 'h1'))
 
@@ -191,8 +213,13 @@ class ComputeTest(ManagerTest):
 class RepositoryTest(ManagerTest):
 
     def setUp(self):
-        self.repository = Repository()
+        self.images, self.patches = Repository(), Patches()
         super().setUp()
+
+    def repository_parts(self):
+        return agent_endpoint.RepositoryParts(
+            self.images, incoming.Incoming(
+                [str(self.directory / 'incoming')]), self.patches)
 
     def register(self, path):
         return self.api.register_image(self.ctxt, 'h1', str(path), 't',
@@ -203,13 +230,20 @@ class RepositoryTest(ManagerTest):
         template = self.register(image)
         self.assertEqual(('t', CONTENT_ID), (template.id,
                                              template.content_id))
-        self.assertEqual([(CONTENT, 't', 'Name')], self.repository.calls)
+        self.assertEqual([(CONTENT, 't', 'Name')], self.images.calls)
+
+    def test_create_a_patch(self):
+        patch = self.api.create_patch(self.ctxt, 'h1', WANTED)
+        self.assertEqual((PATCH_ID, BASES[0], CONTENT_ID, 7), (
+            patch.id, patch.base, patch.target, patch.size))
+        self.assertEqual([on_demand.Wanted(CONTENT_ID, BASES, 10.0, 20.0)],
+                         self.patches.calls)
 
     def test_an_image_that_is_being_added(self):
         arriving = Arriving()
         manager = agent_endpoint.AgentManager(
-            self.host.state, None, self.filler, Status(), self.repository,
-            arriving=arriving)
+            self.host.state, None, self.filler, Status(),
+            self.repository_parts()._replace(arriving=arriving))
         self.assertIs(arriving.image, manager.await_image(
             self.ctxt, 't', 1000, 20.0))
         self.assertEqual([('t', 1000, 20.0)], arriving.calls)
@@ -228,4 +262,4 @@ class RepositoryTest(ManagerTest):
                      folder / 'link', folder / 'etc' / 'shadow', folder,
                      folder / 'nothing'):
             self.assertRaises(exceptions.InvalidInput, self.register, path)
-        self.assertEqual([], self.repository.calls)
+        self.assertEqual([], self.images.calls)
