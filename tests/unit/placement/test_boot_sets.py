@@ -22,6 +22,7 @@ from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement import replan
 from tests import base
+from tests.unit.placement import plain_boot_sets
 
 _SHARES = st.floats(0.0, 1.0)
 
@@ -43,6 +44,25 @@ def candidates(draw, most_sets=6, most_hosts=5):
         limits=rng.integers(0, 400, hosts).astype(float),
         sites=rng.integers(0, 2, hosts),
         barred=rng.random((sets, hosts)) < 0.2)
+
+
+@st.composite
+def pinned(draw):
+    """Random sets and hosts, some of them pinned, or equal to others."""
+    of = draw(candidates(most_sets=8, most_hosts=6))
+    places = [(number, host + 1) for number in range(len(of.sizes))
+              for host in range(len(of.capacities))]
+    pins = draw(st.lists(st.sampled_from(places), max_size=4)) \
+        if places else []
+    if draw(st.booleans()):
+        # Sets that are worth as much as others, and little room.
+        sizes = np.ceil(of.sizes / 6)
+        waits = np.tile(sizes[:, None], (1, len(of.capacities)))
+        of = dataclasses.replace(
+            of, sizes=sizes, waits=waits, near=waits / 4,
+            capacities=np.ceil(of.capacities / 25),
+            limits=np.full(len(of.capacities), 1000.0))
+    return dataclasses.replace(of, pinned=tuple(pins))
 
 
 def saved(of, chosen):
@@ -90,6 +110,15 @@ class TestProperties(base.TestCase):
             others = set(pairs(found)) - {(each.number, each.host)}
             self.assertAlmostEqual(
                 found.saved_s - saved(of, others), each.saves_s, 6)
+
+    @hypothesis.given(pinned(), _SHARES)
+    def test_it_is_the_same_as_in_the_plainest_way(self, of, share):
+        found = boot_sets.choose(of, share)
+        choices, saved_s = plain_boot_sets.choose(of, share)
+        self.assertEqual(choices, [
+            (each.number, each.host, each.wait_s, each.saves_s)
+            for each in found.choices])
+        self.assertEqual(saved_s, found.saved_s)
 
     @hypothesis.given(candidates(), _SHARES)
     def test_it_is_deterministic(self, of, share):
@@ -142,6 +171,22 @@ class TestProperties(base.TestCase):
                 continue
             left[host - 1] -= of.sizes[number]
             self.assertIn((number, host), pairs(found))
+
+
+class TestRoom(base.TestCase):
+
+    def test_a_room_that_others_filled_has_smaller_ones_tried(self):
+        of = boot_sets.Candidates(
+            sizes=np.array([6.0, 5.0]),
+            waits=np.array([[6.0, 6.0], [5.0, 5.0]]),
+            near=np.array([[3.0, 3.0], [2.5, 2.5]]),
+            rates=np.array([[4.0, 2.0], [5.0, 0.0]]),
+            capacities=np.array([6.0, 9.0]), limits=np.array([9.0, 9.0]),
+            sites=np.array([0, 0]), barred=np.zeros((2, 2), dtype=bool))
+        found = boot_sets.choose(of, 1.0)
+        # The first is best at the first host, where the second is then out.
+        self.assertEqual([(1, 1), (0, 2)], pairs(found))
+        self.assertEqual(49.0, found.saved_s)
 
 
 def two_hosts(**changes):
