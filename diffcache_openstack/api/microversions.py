@@ -71,6 +71,8 @@ HISTORY: dict[str, str] = {
     '1.15': 'Boot sets, the chunks that boots read: precache jobs have'
             ' ``boot_set``, and their targets are ready by the way'
             ' ``boot_set``. ``GET /v1/hosts/{name}/boot-sets``.',
+    '1.16': 'Lookups have ``lazy_boot``: how long a lazy boot waits for what'
+            ' it reads, and what of that is in boot sets.',
 }
 
 

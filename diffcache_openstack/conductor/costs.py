@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Costs of bringing an image to each of some hosts.
+"""Costs of bringing an image, or what boots read of it, to some hosts.
 
 Each host is given the cost of the route that its agent would choose, found
 by the same code.
@@ -18,6 +18,8 @@ by the same code.
 import collections.abc
 import math
 
+from diffcache_openstack.prefetch import boots
+from diffcache_openstack.sites import lazy_boots
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
@@ -42,3 +44,18 @@ def seconds(view: views.SiteView, content_id: str,
         if cost < math.inf:
             found[name] = cost
     return found
+
+
+def lazy_seconds(view: views.SiteView, template: views.TemplateRef,
+                 whole_seconds: collections.abc.Mapping[str, float],
+                 reads: collections.abc.Mapping[str, boots.Reads]
+                 ) -> dict[str, float]:
+    """Compute the seconds that servers wait if they boot lazily.
+
+    :param whole_seconds: of the whole image, by host
+    :param reads: of boots, by host; the others deliver the image whole
+    :returns: by host, those of ``whole_seconds``
+    """
+    return {name: lazy_boots.estimate(
+        view, name, template, reads[name], cost).seconds
+        if name in reads else cost for name, cost in whole_seconds.items()}

@@ -26,6 +26,7 @@ from diffcache_openstack.db import profiles as profile_table
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import boot_set
+from diffcache_openstack.prefetch import boots
 from diffcache_openstack.prefetch import profiles
 
 _PRIVATE = 'private'
@@ -107,14 +108,29 @@ def of_images(session: orm.Session) -> dict[str, Image]:
     profiles count that are of all projects. Of a content without any, those
     of a project count if all its images are private ones of one owner.
     """
+    return _of_images(session, sa.true())
+
+
+def of_content(session: orm.Session, content_id: str) -> Image | None:
+    """Return what boots read of one content; see :func:`of_images`."""
+    return _of_images(session, models.Template.content_id == content_id).get(
+        content_id)
+
+
+def _of_images(session, which):
+    """Return what boots read of some contents.
+
+    :param which: condition of templates
+    """
     template, profile = models.Template, lazy_models.Profile
-    private = _private_contents(session)
+    private = _private_contents(session, which)
     read: dict[str, dict[str, _Read]] = collections.defaultdict(dict)
     for content_id, image_id, size, project, packed in session.execute(
             sa.select(template.content_id, template.id, template.size,
                       profile.project_id, profile.rows)
             .join(profile, profile.image_id == template.id)
-            .where(template.status == objects.ACTIVE, profile.chunks > 0)
+            .where(template.status == objects.ACTIVE, profile.chunks > 0,
+                   which)
             .order_by(template.content_id, template.id, profile.id)):
         by_project = read[content_id]
         known = by_project.get(project, _Read(image_id, size, {}))
@@ -125,13 +141,13 @@ def of_images(session: orm.Session) -> dict[str, Image]:
                 by_project, content_id in private)}
 
 
-def _private_contents(session):
+def _private_contents(session, which):
     """Return the contents that one owner alone can boot."""
     template = models.Template
     is_open = sa.case((template.visibility != _PRIVATE, 1), else_=0)
     return frozenset(session.scalars(
         sa.select(template.content_id)
-        .where(template.status == objects.ACTIVE)
+        .where(template.status == objects.ACTIVE, which)
         .group_by(template.content_id)
         .having(sa.func.max(is_open) == 0,
                 sa.func.count(template.owner.distinct()) == 1)))
@@ -165,6 +181,35 @@ def standing(session: orm.Session, site: str, now: datetime.datetime
         .where(host.name.in_(names), table.held_bytes > 0))
     return Standing(names, frozenset((name, content_id)
                                      for name, content_id in present))
+
+
+def reads(session: orm.Session, site: str, content_id: str,
+          image_bytes: int, now: datetime.datetime) -> dict[str, boots.Reads]:
+    """Return what lazy boots read of a content at hosts of a site.
+
+    :param image_bytes: bytes that a guest sees
+    :returns: by host, of those that serve images while they arrive; nothing
+        if it is not known what boots read
+    """
+    image = of_content(session, content_id)
+    if image is None:
+        return {}
+    host, known = models.Host, lazy_models.BootSetHost
+    table = lazy_models.BootSet
+    rows = session.execute(
+        sa.select(host.name, table.rows, table.bytes, table.held_bytes)
+        .join(known, known.host_id == host.id)
+        .outerjoin(table, sa.and_(table.host_id == host.id,
+                                  table.content_id == content_id))
+        .where(host.site == site,
+               known.reported_at > now - _REPORT_TIME)).all()
+    # Most hosts have the same set.
+    chunks = {packed: frozenset(profiles.unpacked(packed))
+              for _name, packed, _bytes, held_bytes in rows if held_bytes}
+    return boots.at_hosts(
+        image.rows, image_bytes, [name for name, *_set in rows],
+        {name: boots.HeldSet(chunks[packed], min(1.0, held_bytes / size))
+         for name, packed, size, held_bytes in rows if held_bytes and size})
 
 
 def serving(session: orm.Session, now: datetime.datetime) -> frozenset[str]:

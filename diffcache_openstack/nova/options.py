@@ -35,6 +35,26 @@ REPORT = 'report'
 GO = 'go'
 STAY = 'stay'
 
+# Of nova-compute, and of nova-scheduler's weigher.
+BOOT_MODE = cfg.StrOpt(
+    'boot_mode',
+    default=FULL,
+    choices=[
+        (FULL, 'the whole image is on the host before the server starts'),
+        (LAZY, 'the server starts while its image arrives'),
+    ],
+    help='''
+When servers start. With ``lazy`` the base image is a link to a file of
+diffcached, which fetches what is read, and the rest later; until it is whole,
+the server depends on the hosts that have the image. It needs ``[lazy] socket``
+in diffcache.conf and an ``images_type`` with overlays (qcow2). Without them,
+and where a full delivery is quick, images are delivered whole, which is
+counted in ``state_file``. ``diffcache:boot_mode`` in a server's metadata or in
+a flavor's extra specs, and ``diffcache_boot_mode`` of an image, come before
+the option, in this order. The scheduler's weigher reads the option, too: set
+it there as on most compute nodes.
+''')
+
 COMPUTE_OPTS = [
     cfg.StrOpt(
         'socket',
@@ -103,23 +123,7 @@ formats, Nova gets the content, and has no file to compute the hash of.
         help='''
 How images are built from a base and patches.
 '''),
-    cfg.StrOpt(
-        'boot_mode',
-        default=FULL,
-        choices=[
-            (FULL, 'the whole image is on the host before the server starts'),
-            (LAZY, 'the server starts while its image arrives'),
-        ],
-        help='''
-When servers start. With ``lazy`` the base image is a link to a file of
-diffcached, which fetches what is read, and the rest later; until it is whole,
-the server depends on the hosts that have the image. It needs ``[lazy] socket``
-in diffcache.conf and an ``images_type`` with overlays (qcow2). Without them,
-and where a full delivery is quick, images are delivered whole, which is
-counted in ``state_file``. ``diffcache:boot_mode`` in a server's metadata or in
-a flavor's extra specs, and ``diffcache_boot_mode`` of an image, come before
-the option, in this order.
-'''),
+    BOOT_MODE,
     cfg.StrOpt(
         'read_error_policy',
         default=STOP,
@@ -266,7 +270,7 @@ def register_compute_opts(conf: cfg.ConfigOpts) -> None:
 def register_scheduler_opts(conf: cfg.ConfigOpts) -> None:
     """Register the options of nova-scheduler."""
     conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(SCHEDULER_OPTS, group=GROUP)
+    conf.register_opts([BOOT_MODE, *SCHEDULER_OPTS], group=GROUP)
 
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:

@@ -22,7 +22,9 @@ from oslo_log import log
 from oslo_utils import strutils
 
 from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
+from diffcache_openstack.nova import boot_modes
 from diffcache_openstack.nova import costs
 from diffcache_openstack.nova import options
 from diffcache_openstack.objects import base
@@ -45,22 +47,43 @@ _NOTICEABLE_SECONDS = 10.0
 _ANY_SECONDS = 0.0
 
 
+# Numbers by host, of an image or a server on some hosts; see costs.Ask.
+Method = typing.Callable[
+    [conductor_costs_api.CostsAPI, contexts.RequestContext, str, list[str]],
+    dict[str, float]]
+
+
+def lazy_costs(api: conductor_costs_api.CostsAPI,
+               ctxt: contexts.RequestContext, image_id: str, hosts: list[str]
+               ) -> dict[str, float]:
+    """Return the seconds that a lazy boot waits at hosts.
+
+    :returns: those of the whole image if the conductor is of an earlier
+        release, as during an upgrade
+    """
+    try:
+        return api.lazy_costs(ctxt, image_id, hosts)
+    except exceptions.InvalidInput:
+        return api.build_costs(ctxt, image_id, hosts)
+
+
 class _AskingWeigher(weights.BaseHostWeigher):
     """Weighs hosts by what the conductor says of all of them at once.
 
     Subclasses set ``multiplier``, an option and key of aggregates' metadata,
-    ``subject``, which the log names, and ``method`` of the RPC client.
+    ``subject``, which the log names, and ``method``, a function of this
+    module that calls the conductor.
     """
 
     multiplier: str
     subject: str
-    method: str
+    method: Method
     # Together they keep Nova from normalizing the weights again.
     minval = 0.0
     maxval = 1.0
 
     def __init__(self) -> None:
-        self._costs: costs.Costs | None = None
+        self._costs: dict[Method, costs.Costs] = {}
         self._process: int | None = None
 
     def weight_multiplier(self, host_state: typing.Any) -> float:
@@ -79,16 +102,21 @@ class _AskingWeigher(weights.BaseHostWeigher):
         return any(self.weight_multiplier(weighed.obj)
                    for weighed in weighed_obj_list)
 
-    def _costs_here(self):
+    def _costs_here(self, method):
         # Connections and threads do not survive the fork of a worker.
-        if self._costs is None or self._process != os.getpid():
-            self._costs = _costs(self.method, self.subject)
+        if self._process != os.getpid():
+            self._costs = {}
             self._process = os.getpid()
-        return self._costs
+        if method not in self._costs:
+            self._costs[method] = _costs(method, self.subject)
+        return self._costs[method]
 
 
 class BuildCostWeigher(_AskingWeigher):
     """Weighs hosts by the part of the image's cost that they save.
+
+    It is what the whole image takes, or, for a server that boots lazily, what
+    its boot reads of it.
 
     A host that would need all of what the dearest candidate needs gets 0, one
     that has the image gets 1. Costs are not stretched to that range, as Nova
@@ -98,7 +126,7 @@ class BuildCostWeigher(_AskingWeigher):
 
     multiplier = MULTIPLIER
     subject = 'costs of images'
-    method = 'build_costs'
+    method = staticmethod(conductor_costs_api.CostsAPI.build_costs)
 
     def weigh_objects(self, weighed_obj_list: list,
                       weight_properties: typing.Any) -> list[float]:
@@ -110,7 +138,9 @@ class BuildCostWeigher(_AskingWeigher):
         image_id = _image_id(weight_properties)
         if image_id is None or not self._wanted(weighed_obj_list):
             return [0.0] * len(hosts)
-        seconds = self._costs_here().of(image_id, sorted(set(hosts)))
+        method = (lazy_costs if _boots_lazily(weight_properties)
+                  else self.method)
+        seconds = self._costs_here(method).of(image_id, sorted(set(hosts)))
         if not _insists(weight_properties):
             return savings(hosts, seconds, _NOTICEABLE_SECONDS)
         factor = CONF.diffcache.prefer_cached_factor
@@ -128,7 +158,7 @@ class SsdRoomWeigher(_AskingWeigher):
 
     multiplier = ROOM_MULTIPLIER
     subject = 'room in SSD caches'
-    method = 'ssd_room'
+    method = staticmethod(conductor_costs_api.CostsAPI.ssd_room)
 
     def weigh_objects(self, weighed_obj_list: list,
                       weight_properties: typing.Any) -> list[float]:
@@ -138,7 +168,8 @@ class SsdRoomWeigher(_AskingWeigher):
                                                  'instance_uuid')
         if not server_id or not self._wanted(weighed_obj_list):
             return [0.0] * len(hosts)
-        room = self._costs_here().of(server_id, sorted(set(hosts)))
+        room = self._costs_here(self.method).of(
+            server_id, sorted(set(hosts)))
         return [room.get(host, 0.0) for host in hosts]
 
 
@@ -179,7 +210,22 @@ def _insists(request_spec):
     return hint is not None and strutils.bool_from_string(hint)
 
 
-def _costs(method: str, subject: str) -> costs.Costs:
+def _boots_lazily(request_spec):
+    """Return whether a server boots lazily, as far as the scheduler knows.
+
+    It does not get the server's metadata, nor properties of images that Nova
+    does not know.
+    """
+    hint = request_spec.get_scheduler_hint(boot_modes.KEY)
+    flavor = _value(request_spec, 'flavor')
+    extra_specs = flavor and _value(flavor, 'extra_specs') or {}
+    for value in (hint, extra_specs.get(boot_modes.KEY)):
+        if value in options.BOOT_MODES:
+            return value == options.LAZY
+    return CONF.diffcache.boot_mode == options.LAZY
+
+
+def _costs(method: Method, subject: str) -> costs.Costs:
     group = CONF.diffcache
     ctxt = contexts.RequestContext.for_service('nova-scheduler')
     api: conductor_costs_api.CostsAPI | None = None
@@ -191,7 +237,7 @@ def _costs(method: str, subject: str) -> costs.Costs:
                                 url=group.transport_url)
             api = conductor_costs_api.CostsAPI(bus, group.cost_timeout,
                                                group.control_exchange)
-        return getattr(api, method)(ctxt, key, hosts)
+        return method(api, ctxt, key, hosts)
 
     return costs.Costs(ask, group.cost_timeout, group.cost_lifetime,
                        group.cost_retry_interval, subject)

@@ -28,6 +28,7 @@ NAMESPACE = 'costs'
 HISTORY = rpc_history.History({
     '1.0': ('build_costs',),
     '1.1': ('ssd_room',),
+    '1.2': ('lazy_costs',),
 })
 VERSION = HISTORY.latest
 
@@ -58,6 +59,22 @@ class CostsAPI:
         :raises ServiceUnavailable: no conductor answers
         """
         return self._client.call(ctxt, 'build_costs', image_id=image_id,
+                                 hosts=list(hosts))
+
+    def lazy_costs(self, ctxt: contexts.RequestContext, image_id: str,
+                   hosts: collections.abc.Sequence[str]) -> dict[str, float]:
+        """Return the seconds that a server waits if it boots lazily.
+
+        Hosts with a boot set of the image wait for what it lacks. Hosts that
+        serve no image while it arrives need the whole image, and so do all if
+        it is not known what boots read.
+
+        :param hosts: names of hosts, ``[agent] host`` of their agents
+        :returns: by host, the same hosts as :meth:`build_costs`
+        :raises InvalidInput: the conductor is older than this
+        :raises ServiceUnavailable: no conductor answers
+        """
+        return self._client.call(ctxt, 'lazy_costs', image_id=image_id,
                                  hosts=list(hosts))
 
     def ssd_room(self, ctxt: contexts.RequestContext, server_id: str,

@@ -314,6 +314,10 @@ _COSTS: Table = {
         'image_id': IMAGE,
         'hosts': fields.ListOfStringsField(fields.HOST_PATTERN, MOST_HOSTS)},
         changes=False),
+    (conductor_costs_api.NAMESPACE, 'lazy_costs'): Method(ALL, {
+        'image_id': IMAGE,
+        'hosts': fields.ListOfStringsField(fields.HOST_PATTERN, MOST_HOSTS)},
+        changes=False),
     (conductor_costs_api.NAMESPACE, 'ssd_room'): Method(ALL, {
         'server_id': fields.IdField(),
         'hosts': fields.ListOfStringsField(fields.HOST_PATTERN, MOST_HOSTS)},

@@ -14,17 +14,22 @@
 import typing
 
 from diffcache_openstack.api import fields
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api.policies import lookups as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import lookups as schemas
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
+from diffcache_openstack.objects import base
+from diffcache_openstack.sites import lazy_boots
 from diffcache_openstack.sites import routes
 
 TABLE = routing.Table()
 _WAYS = 10
+_LAZY_BOOTS = microversions.parse('1.16')
 
 
 @TABLE.route('GET', '/v1/lookups', policy=policies.SHOW,
@@ -34,22 +39,30 @@ def show_lookup(request: requests.Request) -> dict[str, typing.Any]:
     """Show the ways for a host to get an image, cheapest first.
 
     They are those that the host's agent would try, in that order, by what is
-    known to be held where.
+    known to be held where. From version 1.16 on, the lookup has what a lazy
+    boot from the image waits for on the host.
     """
     name = request.parameters['host']
     template_id = request.parameters['template_id']
     site = request.read(_site_of, name)
     view = request.services.views.get(site)
-    content_id = view.template(template_id).content_id
+    template = view.template(template_id)
     found = routes.Routes(
         view, name, view.holdings(name),
         max_patches=request.services.conf.planner.max_patches,
-    ).to_template(content_id)
+    ).to_template(template.content_id)
     limit = request.parameters.get('limit', _WAYS)
-    return {'lookup': {
+    shown = {
         'host': name, 'site': site, 'template_id': template_id,
-        'content_id': content_id, 'map_generation': view.generation,
-        'ways': [_way(view, name, route) for route in found[:limit]]}}
+        'content_id': template.content_id, 'map_generation': view.generation,
+        'ways': [_way(view, name, route) for route in found[:limit]]}
+    if request.version >= _LAZY_BOOTS:
+        reads = request.read(boot_sets.reads, site, template.content_id,
+                             template.size, base.now()).get(name)
+        shown['lazy_boot'] = None if reads is None or not found \
+            else _lazy_boot(lazy_boots.estimate(
+                view, name, template, reads, found[0].seconds))
+    return {'lookup': shown}
 
 
 def _site_of(session, name):
@@ -63,6 +76,13 @@ def _site_of(session, name):
             f' compute host, see "openstack image cache host list --role'
             f' compute".')
     return host.site
+
+
+def _lazy_boot(estimate):
+    reads = estimate.reads
+    return {'seconds': float(estimate.seconds), 'read_bytes': reads.total,
+            'held_bytes': reads.total - reads.absent,
+            'peer_bytes': reads.at_peers}
 
 
 def _way(view, name, route):

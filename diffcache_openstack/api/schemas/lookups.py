@@ -22,6 +22,11 @@ _WAY = common.closed({
     'seconds': common.NUMBER, 'wan_bytes': common.COUNT,
     'lan_bytes': common.COUNT, 'detail': common.STRING,
     'parts': {'type': 'array', 'items': _PART}})
+# Null where the host serves no image while it arrives, and where it is not
+# known what boots read.
+_LAZY_BOOT = common.or_null(common.closed({
+    'seconds': common.NUMBER, 'read_bytes': common.COUNT,
+    'held_bytes': common.COUNT, 'peer_bytes': common.COUNT}))
 
 QUERY = {
     **common.closed({
@@ -33,4 +38,5 @@ QUERY = {
 SHOW = common.closed({'lookup': common.closed({
     'host': common.NAME, 'site': common.SITE, 'template_id': common.TEMPLATE,
     'content_id': common.HASH, 'map_generation': common.COUNT,
-    'ways': {'type': 'array', 'items': _WAY}})})
+    'ways': {'type': 'array', 'items': _WAY}, 'lazy_boot': _LAZY_BOOT},
+    ['lazy_boot'])})

@@ -30,7 +30,7 @@ BASE_PROPERTY = 'diffcache_base_template'
 # Read by the weigher of Nova's scheduler.
 PREFER_HINT = 'diffcache:prefer_cached'
 # Read by Nova's driver: of servers' metadata and flavors' extra specs, and of
-# images' properties.
+# images' properties. The weigher reads the hint of that name.
 BOOT_MODE = 'diffcache:boot_mode'
 BOOT_MODE_PROPERTY = 'diffcache_boot_mode'
 LAZY = 'lazy'
@@ -277,9 +277,13 @@ class ServerCreate(BootMode):
             if value:
                 parsed_args.properties = {**(parsed_args.properties or {}),
                                           key: str(value)}
-        if parsed_args.prefer_cached:
-            parsed_args.hints = {**(parsed_args.hints or {}),
-                                 PREFER_HINT: ['true']}
+        hints = {PREFER_HINT: parsed_args.prefer_cached and 'true',
+                 # The scheduler does not get the metadata.
+                 BOOT_MODE: parsed_args.boot_mode}
+        for key, value in hints.items():
+            if value:
+                parsed_args.hints = {**(parsed_args.hints or {}),
+                                     key: [value]}
         return parsed_args
 
 

@@ -22,8 +22,24 @@ _WAYS: list[formats.Column] = [
     ('Detail', 'detail', formats.Text)]
 
 
+def _lazy_boot(found):
+    """Return a row for what a lazy boot waits for."""
+    from_peers = found['peer_bytes']
+    read, held = (formats.Size(found[name]).human_readable()
+                  for name in ('read_bytes', 'held_bytes'))
+    return {'way': 'lazy boot', 'seconds': found['seconds'],
+            'wan_bytes': found['read_bytes'] - found['held_bytes']
+            - from_peers, 'lan_bytes': from_peers,
+            'detail': f'reads {read}, of which the host has {held}'}
+
+
 class Lookup(commands.ImageCommand, commands.HostCommand, commands.Lister):
-    """List the ways for a host to get an image, cheapest first"""
+    """List the ways for a host to get an image, cheapest first
+
+    The last row is what a lazy boot reads of it, where the host serves images
+    while they arrive and that is known. What is counted there as WAN comes by
+    the cheapest way to the image.
+    """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
@@ -36,4 +52,6 @@ class Lookup(commands.ImageCommand, commands.HostCommand, commands.Lister):
         found = self.client.lookup(
             parsed_args.host, self.known_image_id(parsed_args.image),
             limit=parsed_args.limit)
-        return formats.table(_WAYS, found['ways'])
+        lazy_boot = found.get('lazy_boot')
+        return formats.table(_WAYS, [
+            *found['ways'], *([_lazy_boot(lazy_boot)] if lazy_boot else [])])

@@ -21,9 +21,11 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import costs
 from diffcache_openstack.conductor import site_maps as maps
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import sites
 from diffcache_openstack.db import volume_caches
+from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.ssdcache import room
 
@@ -48,21 +50,46 @@ class CostsManager:
     def build_costs(self, ctxt: contexts.RequestContext, image_id: str,
                     hosts: list) -> dict[str, float]:
         """Return the seconds that an image takes to come to hosts, by host."""
+        found = {}
+        for _site, view, template, names in self._sites(image_id, hosts):
+            found.update(self._seconds(view, template, names))
+        return found
+
+    @messaging.exposed
+    def lazy_costs(self, ctxt: contexts.RequestContext, image_id: str,
+                   hosts: list) -> dict[str, float]:
+        """Return the seconds that lazy boots wait at hosts, by host."""
+        found = {}
+        for site, view, template, names in self._sites(image_id, hosts):
+            reads = self._database.read(
+                boot_sets.reads, site, template.content_id, template.size,
+                base.now())
+            found.update(costs.lazy_seconds(
+                view, template, self._seconds(view, template, names), reads))
+        return found
+
+    def _sites(self, image_id, hosts):
+        """Return name, view, template and hosts of each site of some hosts.
+
+        :returns: nothing if the image is unknown, or was withdrawn
+        """
         asked = set(hosts)
         by_site = collections.defaultdict(list)
         for host in self._database.read(sites.list_hosts):
             if host.name in asked:
                 by_site[host.site].append(host.name)
-        found = {}
+        found = []
         for site, names in by_site.items():
             view = self._views.get(site)
             try:
-                content_id = view.template(image_id).content_id
+                found.append((site, view, view.template(image_id), names))
             except exceptions.NotFound:
-                return {}
-            found.update(costs.seconds(view, content_id, names,
-                                       self._conf.planner.max_patches))
+                return []
         return found
+
+    def _seconds(self, view, template, names):
+        return costs.seconds(view, template.content_id, names,
+                             self._conf.planner.max_patches)
 
     @messaging.exposed
     def ssd_room(self, ctxt: contexts.RequestContext, server_id: str,

@@ -14,8 +14,12 @@
 import hashlib
 
 from diffcache_openstack.conductor import costs
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack import objects
+from diffcache_openstack.objects import base as base_objects
+from diffcache_openstack.objects import boot_set
 from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 from tests import base
@@ -142,6 +146,46 @@ class TestBuildCosts(test_agents.ConductorTest):
         self.assertLess(after['h2'], after['h1'])
         self.assertLess(after['h1'], before['h1'])
 
+    def test_lazy_boots_cost_what_the_boot_set_lacks(self):
+        self.register(1)
+        template = database.template(1, size=100 * MB, data_size=100 * MB)
+        self.api.register_template(self.ctxt, template)
+        for name, role in (('h2', 'compute'), ('h3', 'compute'),
+                           ('centre', 'repository')):
+            self.api.register_host(self.ctxt, database.host(name, role=role))
+        lazy = conductor_lazy_api.LazyAPI(self.bus, self.conf)
+
+        def costs_of():
+            names = ['h1', 'h2', 'h3', 'elsewhere']
+            whole = self.build_costs(template.id, names)
+            found = self.costs.lazy_costs(self.ctxt, template.id, names)
+            self.assertEqual(whole.keys(), found.keys())
+            return whole, found
+
+        # What boots read is not known yet, nor who has diffcached.
+        self.assertEqual(*costs_of())
+        lazy.exchange_reads(self.ctxt, 'h1', conductor_lazy_api.Reads(
+            template.id, ['p'], '', 1, 1, {0: (1, 10), 40: (1, 20)}), None)
+        self.assertEqual(*costs_of())
+        for name in ('h1', 'h2'):
+            lazy.exchange_boot_sets(self.ctxt, name, [], None)
+        whole, found = costs_of()
+        self.assertAlmostEqual(2 * 2 ** 20 / (100 * MB) * whole['h1'],
+                               found['h1'])
+        self.assertEqual(found['h1'], found['h2'])
+        self.assertEqual(whole['h3'], found['h3'])
+        image = self.database.read(boot_sets.of_content, template.content_id)
+        self.database.write(boot_sets.put_wanted, ['h1'], [boot_sets.Wanted(
+            'h1', template.content_id, image, 1.0, 1.0, False, 1.0, False)],
+            base_objects.now())
+        lazy.exchange_boot_sets(self.ctxt, 'h1', [
+            (template.content_id, image.bytes, boot_set.READY, None)], None)
+        whole, with_set = costs_of()
+        self.assertLess(with_set['h1'], with_set['h2'])
+        self.assertLess(with_set['h2'], found['h2'])
+        # A full start uses nothing of the set.
+        self.assertEqual(whole['h1'], whole['h2'])
+
     def test_unknown_and_withdrawn_images_cost_nothing_known(self):
         self.register(1)
         self.assertEqual({}, self.build_costs('no-such-image', ['h1']))
@@ -149,6 +193,7 @@ class TestBuildCosts(test_agents.ConductorTest):
         gone.status = objects.DELETED
         self.api.register_template(self.ctxt, gone)
         self.assertEqual({}, self.build_costs(gone.id, ['h1']))
+        self.assertEqual({}, self.costs.lazy_costs(self.ctxt, gone.id, ['h1']))
 
     def test_no_host_is_known(self):
         self.assertEqual({}, self.build_costs('image', ['h1']))

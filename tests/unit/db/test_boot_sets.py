@@ -114,6 +114,62 @@ class TestImages(BootSetsTest):
         self.assertEqual({}, self.read(boot_sets.of_images))
 
 
+class TestReads(BootSetsTest):
+    """What boots read of an image, and what hosts lack of it."""
+
+    GROUP = profiles.GROUP_CHUNKS * profiles.CHUNK
+    SIZE = 10 * GROUP
+
+    def setUp(self):
+        super().setUp()
+        self.write(catalogue.put_template, database.template(
+            1, size=self.SIZE), database.at(0), lambda *_: False)
+        self.write(profile_table.report,
+                   profile_table.Subject('t1', '', 'a'), 'h1', (1, 1),
+                   [[0, 1, 10], [9, 1, 20]], database.at(1))
+        self.exchange(host='h1')
+        self.exchange(host='h2')
+        rows = {0: (1, 10), 9: (1, 20)}
+        self.want(self.wanted(rows=rows, image=boot_sets.Image(
+            't1', 2 * self.GROUP, rows)))
+
+    def reads(self, when=3, site='edge', content_id=ONE):
+        """Absent and at peers, in groups, by host."""
+        found = self.read(boot_sets.reads, site, content_id, self.SIZE,
+                          database.at(when))
+        return {host: (each.absent / self.GROUP, each.at_peers / self.GROUP)
+                for host, each in found.items()}
+
+    def test_a_planned_set_is_not_there_yet(self):
+        self.assertEqual({'h1': (2, 0), 'h2': (2, 0)}, self.reads())
+
+    def test_a_set_that_is_there_and_one_that_arrives(self):
+        self.exchange((ONE, self.GROUP, boot_set.FETCHING))
+        self.assertEqual({'h1': (1, 0), 'h2': (2, 0)}, self.reads())
+        # What was sent with the chunks counts, too.
+        self.exchange((ONE, 5 * self.GROUP, boot_set.READY))
+        self.assertEqual({'h1': (0, 0), 'h2': (2, 2)}, self.reads())
+
+    def test_what_the_profile_has_beyond_the_set(self):
+        self.exchange((ONE, 2 * self.GROUP, boot_set.READY))
+        self.write(profile_table.report,
+                   profile_table.Subject('t1', '', 'b'), 'h1', (1, 1),
+                   [[20, 1, 10]], database.at(1))
+        self.assertEqual({'h1': (1, 0), 'h2': (3, 2)}, self.reads())
+
+    def test_a_set_that_no_plan_described_counts_for_nothing(self):
+        self.exchange((ONE, self.GROUP, boot_set.READY), host='h2')
+        self.assertEqual({'h1': (2, 0), 'h2': (2, 0)}, self.reads())
+
+    def test_hosts_that_serve_nothing_while_it_arrives(self):
+        self.write(sites.put_host, database.host('h3'), database.at(0))
+        self.assertEqual({'h1', 'h2'}, self.reads().keys())
+        self.assertEqual({}, self.reads(site='elsewhere'))
+
+    def test_an_image_that_no_server_has_read(self):
+        self.assertEqual({}, self.reads(content_id=TWO))
+
+
 class TestExchange(BootSetsTest):
 
     def test_a_host_learns_its_sets_once(self):

@@ -20,11 +20,23 @@ from nova.scheduler import host_manager
 from nova.scheduler import weights as nova_weights
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import boot_modes
 from diffcache_openstack.nova import costs
 from diffcache_openstack.nova import weights
+from diffcache_openstack.rpc import conductor_costs_api
 
 IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
 PATH = 'diffcache_openstack.nova.weights.'
+
+
+class Client(conductor_costs_api.CostsAPI):
+    """Calls a function in place of the conductor."""
+
+    def __init__(self, answer):
+        self._answer, self._client = answer, self
+
+    def call(self, ctxt, method, hosts, **key):
+        return self._answer(method, *key.values(), hosts)
 
 
 class WeigherTest(needs.NovaTest):
@@ -32,14 +44,22 @@ class WeigherTest(needs.NovaTest):
 
     def setUp(self):
         super().setUp()
-        self.asked = []
+        self.asked, self.methods, self.unknown_methods = [], [], set()
         self.answer = {'far': 100.0, 'near': 1.0}
         self.weigher = weights.BuildCostWeigher()
-        self.weigher._costs_here = lambda: costs.Costs(
-            self.ask, 60.0, 0.0, 0.0)
+        self.weigher._costs_here = self.costs_here
 
-    def ask(self, image_id, hosts):
-        self.asked.append((image_id, hosts))
+    def costs_here(self, method):
+        """Costs as the weigher has them, of this conductor."""
+        def ask(key, hosts):
+            return method(Client(self.answer_call), None, key, hosts)
+        return costs.Costs(ask, 60.0, 0.0, 0.0)
+
+    def answer_call(self, method, key, hosts):
+        self.methods.append(method)
+        if method in self.unknown_methods:
+            raise exceptions.InvalidInput(f'There is no method {method}.')
+        self.asked.append((key, hosts))
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -238,6 +258,59 @@ class TestWeigher(WeigherTest):
         self.assertEqual([0.0, 0.0], found)
 
 
+class TestLazyBoots(WeigherTest):
+    """Servers that boot lazily need what their boot reads."""
+
+    def asked_for(self, **fields):
+        self.methods.clear()
+        self.order(self.spec(**fields), self.state('far'), self.state('near'))
+        return self.methods
+
+    def flavor(self, **extra_specs):
+        return objects.Flavor(extra_specs={
+            f'diffcache:{key}': value for key, value in extra_specs.items()})
+
+    def test_hint_flavor_and_option_in_this_order(self):
+        hints = {boot_modes.KEY: ['lazy']}
+        self.assertEqual(['build_costs'], self.asked_for())
+        self.assertEqual(['build_costs'],
+                         self.asked_for(flavor=objects.Flavor()))
+        self.assertEqual(['lazy_costs'],
+                         self.asked_for(scheduler_hints=hints))
+        self.assertEqual(['lazy_costs'], self.asked_for(
+            flavor=self.flavor(boot_mode='lazy')))
+        self.assertEqual(['lazy_costs'], self.asked_for(
+            scheduler_hints=hints, flavor=self.flavor(boot_mode='full')))
+        self.set('boot_mode', 'lazy', 'diffcache')
+        self.assertEqual(['lazy_costs'], self.asked_for())
+        self.assertEqual(['build_costs'], self.asked_for(
+            flavor=self.flavor(boot_mode='full')))
+        self.assertEqual(['lazy_costs'], self.asked_for(
+            scheduler_hints={boot_modes.KEY: ['nonsense']}))
+
+    def test_the_host_with_the_boot_set_is_first(self):
+        self.set('boot_mode', 'lazy', 'diffcache')
+        self.answer = {'far': 40.0, 'set': 0.4}
+        names, found = self.order(self.spec(), self.state('far'),
+                                  self.state('set'))
+        self.assertEqual(['set', 'far'], names)
+        self.assertAlmostEqual(2 * 0.99, found[0])
+
+    def test_an_older_conductor_is_asked_for_the_whole_image(self):
+        self.unknown_methods.add('lazy_costs')
+        self.set('boot_mode', 'lazy', 'diffcache')
+        names, _found = self.order(self.spec(), self.state('far'),
+                                   self.state('near'))
+        self.assertEqual(['near', 'far'], names)
+        self.assertEqual(['lazy_costs', 'build_costs'], self.methods)
+
+    def test_costs_of_both_kinds_are_apart(self):
+        weigher = weights.BuildCostWeigher()
+        lazy = weigher._costs_here(weights.lazy_costs)
+        self.assertIsNot(lazy, weigher._costs_here(weigher.method))
+        self.assertIs(lazy, weigher._costs_here(weights.lazy_costs))
+
+
 class TestRoom(WeigherTest):
     """One host's SSD cache has room for a server's volumes."""
 
@@ -246,8 +319,7 @@ class TestRoom(WeigherTest):
     def setUp(self):
         super().setUp()
         self.weigher = weights.SsdRoomWeigher()
-        self.weigher._costs_here = lambda: costs.Costs(
-            self.ask, 60.0, 0.0, 0.0)
+        self.weigher._costs_here = self.costs_here
         self.answer = {'roomy': 1.0, 'full': 0.25}
 
     def order_of(self, spec, **metadata):
@@ -313,13 +385,14 @@ class TestConfigured(needs.NovaTest):
         weigher = weights.BuildCostWeigher()
         with mock.patch.object(costs.LOG, 'warning') as warning:
             for _ in range(3):
-                self.assertEqual({}, weigher._costs_here().of(IMAGE, ['h']))
+                found = weigher._costs_here(weigher.method)
+                self.assertEqual({}, found.of(IMAGE, ['h']))
         self.assertEqual(1, warning.call_count)
         self.assertIn('127.0.0.1:1', str(warning.call_args))
 
     def test_another_process_has_connections_of_its_own(self):
         weigher = weights.BuildCostWeigher()
-        first = weigher._costs_here()
-        self.assertIs(first, weigher._costs_here())
+        first = weigher._costs_here(weigher.method)
+        self.assertIs(first, weigher._costs_here(weigher.method))
         with mock.patch('os.getpid', return_value=-1):
-            self.assertIsNot(first, weigher._costs_here())
+            self.assertIsNot(first, weigher._costs_here(weigher.method))

@@ -71,8 +71,9 @@ class TestLaunch(browser.BrowserTest):
         self.page.click('label[for=image-cache-prefer-cached]')
         self.user.check('launch-lazy', _STEP)
         sent = self.sent()
-        self.assertEqual({hooks.PREFER_HINT: 'true'},
-                         sent['scheduler_hints'])
+        self.assertEqual(
+            {hooks.PREFER_HINT: 'true', hooks.BOOT_MODE: 'lazy'},
+            sent['scheduler_hints'])
         self.assertEqual(
             {'team': 'shop', hooks.BOOT_MODE: 'lazy',
              hooks.HYDRATE_BY: '1800', hooks.PROFILE: 'web',

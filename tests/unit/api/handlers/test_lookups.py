@@ -11,9 +11,17 @@
 #    under the License.
 """Lookups over the API."""
 
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import profiles
+from diffcache_openstack.objects import base as base_objects
+from diffcache_openstack.objects import boot_set
+from diffcache_openstack.prefetch import profiles as rows_of_profiles
 from tests.unit.api import base
 from tests.unit.db import database
+
+
+GROUP = rows_of_profiles.GROUP_CHUNKS * rows_of_profiles.CHUNK
 
 
 class TestLookups(base.ApiTest):
@@ -59,6 +67,69 @@ class TestLookups(base.ApiTest):
         self.api.remove_host(self.ctxt, 'h1')
         self.assertEqual('repository',
                          self.look_up('h2', 't1')['ways'][0]['way'])
+
+    def read_at_boot(self, image_id='t3', held=0):
+        """Two groups of an image are read, and h2 has some bytes of them."""
+        when, rows = base_objects.now(), {0: (1, 10), 40: (1, 20)}
+        content_id = database.content(int(image_id[1:]))
+        self.write(profiles.report, profiles.Subject(image_id, '', 'a'), 'h1',
+                   (1, 1), [[chunk, *row] for chunk, row in rows.items()],
+                   when)
+        self.write(boot_sets.put_wanted, ['h2'], [boot_sets.Wanted(
+            'h2', content_id, boot_sets.Image(image_id, 2 * GROUP, rows),
+            1.0, 1.0, False, 1.0, False)], when)
+        self.write(boot_sets.exchange, 'h2', [boot_sets.Report(
+            content_id, held, boot_set.READY)], None, when)
+
+    def lazy_boot(self, host, template_id):
+        return self.look_up(host, template_id)['lazy_boot']
+
+    def test_lazy_boots_of_what_nobody_has_read(self):
+        self.assertIsNone(self.lazy_boot('h2', 't3'))
+
+    def test_a_lazy_boot_without_the_boot_set(self):
+        self.add_image(3)
+        self.read_at_boot()
+        # 2 MiB of 100 MB that take 80 s.
+        found = self.lazy_boot('h2', 't3')
+        self.assertEqual((2 * GROUP, 0, 0), (
+            found['read_bytes'], found['held_bytes'], found['peer_bytes']))
+        self.assertAlmostEqual(
+            2 * GROUP / (100 * base.test_agents.MB)
+            * self.look_up('h2', 't3')['ways'][0]['seconds'],
+            found['seconds'])
+        # It serves no image while it arrives.
+        self.assertIsNone(self.lazy_boot('h1', 't3'))
+
+    def test_a_lazy_boot_with_the_boot_set(self):
+        self.add_image(3)
+        self.read_at_boot(held=2 * GROUP)
+        self.write(boot_sets.exchange, 'h1', [], None, base_objects.now())
+        here, beside = (self.lazy_boot(host, 't3') for host in ('h2', 'h1'))
+        self.assertEqual((2 * GROUP, 0), (
+            here['held_bytes'], here['peer_bytes']))
+        self.assertEqual((0, 2 * GROUP), (
+            beside['held_bytes'], beside['peer_bytes']))
+        self.assertLess(here['seconds'], beside['seconds'])
+
+    def test_a_lazy_boot_where_the_image_is(self):
+        self.add_image(1)
+        self.read_at_boot('t1')
+        self.write(boot_sets.exchange, 'h1', [], None, base_objects.now())
+        found = self.lazy_boot('h1', 't1')
+        self.assertEqual(found['read_bytes'], found['held_bytes'])
+
+    def test_earlier_versions_have_no_lazy_boots(self):
+        path = '/v1/lookups?host=h1&template_id=t1'
+        self.assertNotIn('lazy_boot',
+                         self.get(path, version='1.15')['lookup'])
+        self.assertIn('lazy_boot', self.get(path, version='1.16')['lookup'])
+
+    def add_image(self, number):
+        """An image of a size that groups of chunks fit into, for all."""
+        size = 100 * base.test_agents.MB
+        self.write(catalogue.put_template, database.template(
+            number, size=size, data_size=size), database.at(0))
 
     def test_unknown(self):
         self.refused(404, 'GET', '/v1/lookups?host=h9&template_id=t1')

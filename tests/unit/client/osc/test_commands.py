@@ -37,6 +37,7 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
 from diffcache_openstack.db import networks
 from diffcache_openstack.db import pending_images
+from diffcache_openstack.db import profiles
 from diffcache_openstack.db import sites as db_sites
 from diffcache_openstack import objects as server_objects
 from diffcache_openstack.objects import base as objects_base
@@ -514,3 +515,15 @@ class TestSites(cloud.CommandTest):
     def test_lookup(self):
         ways = self.listed(lookups.Lookup, 'h1', 't2', '--limit', '2')
         self.assertEqual((2, 'build'), (len(ways), ways[0]['Way']))
+
+    def test_lookup_of_what_a_lazy_boot_waits_for(self):
+        group, when = 2 ** 20, objects_base.now()
+        self.database.write(profiles.report,
+                            profiles.Subject('t1', '', 'a'), 'h2', (1, 1),
+                            [[0, 1, 10]], when)
+        self.database.write(boot_sets.exchange, 'h2', [], None, when)
+        size = self.cloud.get_template('t1').size
+        way = self.listed(lookups.Lookup, 'h2', 't1')[-1]
+        self.assertEqual(('lazy boot', min(size, group), 0),
+                         (way['Way'], way['WAN'], way['LAN']))
+        self.assertIn('of which the host has 0 B', way['Detail'])

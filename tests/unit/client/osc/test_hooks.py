@@ -68,7 +68,8 @@ class TestBootMode(HookTest):
                           (hooks.ImageSet, 'diffcache_boot_mode')):
             for given in None, {'colour': 'red'}:
                 _hook, arguments = self.hook(kind, '--boot-mode', 'lazy',
-                                             properties=given, image=None)
+                                             properties=given, image=None,
+                                             hints=None)
                 self.assertEqual({**(given or {}), key: 'lazy'},
                                  arguments.properties, kind)
 
@@ -133,6 +134,12 @@ class TestServerCreate(HookTest):
         self.assertEqual({'a': 'b', 'diffcache:boot_mode': 'lazy'},
                          self.asked('--property', 'a=b', '--boot-mode',
                                     'lazy')['metadata'])
+
+    def test_the_scheduler_gets_the_boot_mode_as_a_hint(self):
+        self.assertEqual(
+            {'group': 'g', 'diffcache:boot_mode': 'lazy'},
+            self.asked('--hint', 'group=g', '--boot-mode', 'lazy')[
+                'scheduler_hints'])
 
     def test_scheduler_is_told_nothing_without_it(self):
         self.assertNotIn('diffcache:prefer_cached', self.asked().get(

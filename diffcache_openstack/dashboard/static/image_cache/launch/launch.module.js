@@ -101,12 +101,14 @@
     }
   }
 
-  /** The hint that the weigher of Nova's scheduler reads. */
+  /** Hints that the weigher of Nova's scheduler reads, which gets no metadata. */
   function withHints(spec, choices) {
-    var hint = {'diffcache:prefer_cached': 'true'};
+    var found = {};
 
-    return !choices.preferCached ? spec : angular.extend({}, spec, {
-      scheduler_hints: angular.extend({}, spec.scheduler_hints, hint)
+    addText(found, 'diffcache:prefer_cached', choices.preferCached && 'true');
+    addText(found, 'diffcache:boot_mode', choices.bootMode);
+    return angular.equals(found, {}) ? spec : angular.extend({}, spec, {
+      scheduler_hints: angular.extend({}, spec.scheduler_hints, found)
     });
   }
 
