@@ -14,6 +14,7 @@
 import typing
 
 from django import http
+from django import urls
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 from horizon import tables
@@ -23,11 +24,21 @@ from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard import pages
 
 TAB = 'image__profiles'
+IMAGE = 'horizon:admin:image_cache_images:detail'
 
 
 def label_of(profile: typing.Any) -> typing.Any:
     """Return the label of the servers that a profile is of."""
     return profile.servers_label or _('(no label)')
+
+
+def source_of(profile: typing.Any) -> str | None:
+    """Return the address of the image that a profile was carried from.
+
+    :returns: None if servers have read this one, or an older service answers
+    """
+    source = profile.carried_from
+    return urls.reverse(IMAGE, args=[source]) if source else None
 
 
 class DeleteProfile(tables.DeleteAction):
@@ -78,6 +89,11 @@ class ProfilesTable(pages.TabTable):
                               help_text=_('That read the most frequent'
                                           ' chunk.'))
     chunks = tables.Column('chunks', verbose_name=_('Chunks Read'))
+    source = tables.WrappingColumn(
+        'source_name', verbose_name=_('Carried From'), link=source_of,
+        empty_value=formats.NOTHING, help_text=_(
+            'Image whose profile is used at the corresponding places, until'
+            ' enough servers have read this one.'))
     updated_at = tables.Column(
         lambda profile: formats.instant(profile.updated_at),
         verbose_name=_('Updated'))

@@ -14,6 +14,8 @@
 import typing
 
 from django import http
+from django import urls
+from django.utils import html
 from django.utils.translation import gettext_lazy as _
 
 from diffcache_openstack.dashboard import api
@@ -35,9 +37,12 @@ class ProfilesTab(pages.PagedTab):
 
     def get_profiles_data(self) -> list:
         """Return a page of the profiles."""
-        return self.page(tables.ProfilesTable,
-                         _('Could not list the profiles'), 'profiles',
-                         image_id=self.tab_group.kwargs['image'].id)
+        found = self.page(tables.ProfilesTable,
+                          _('Could not list the profiles'), 'profiles',
+                          image_id=self.tab_group.kwargs['image'].id)
+        for profile in found:
+            profile.source_name = _source_name(self.request, profile)
+        return found
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
@@ -55,22 +60,44 @@ class ProfilesTab(pages.PagedTab):
         return context
 
 
-def shown(request: http.HttpRequest, image: typing.Any, profile_id: str
-          ) -> dict[str, typing.Any]:
-    """Return what the template shows of a profile of an image."""
+def shown(request: http.HttpRequest, image: typing.Any, profile_id: str,
+          page: str = tables.IMAGE) -> dict[str, typing.Any]:
+    """Return what the template shows of a profile of an image.
+
+    :param page: name of the address of an image's page
+    """
     with api.reported(request, _('Could not show the profile')):
         profile = api.client(request).get_profile(profile_id)
         if profile.image_id == image.id:
-            return {'profile': profile, 'sections': _sections(profile),
+            return {'profile': profile,
+                    'sections': _sections(request, profile, page),
                     'drawing': heat_maps.draw(profile, image.size or 0)}
     return {}
 
 
-def _sections(profile):
+def _source_name(request, profile):
+    """Return the name of the image that a profile was carried from.
+
+    :returns: its ID if it has none, or is there no more; None for no image
+    """
+    source = profile.carried_from
+    return api.named(request, [source])[0] if source else None
+
+
+def _source_link(request, profile, page):
+    source = profile.carried_from
+    return html.format_html(
+        '<a href="{}">{}</a>', urls.reverse(page, args=[source]),
+        _source_name(request, profile))
+
+
+def _sections(request, profile, page):
     last = max((mean_us for _chunk, _count, mean_us in profile.rows),
                default=0)
+    source = [(_('Carried from'), _source_link(request, profile, page))] \
+        if profile.carried_from else []
     return [(_('Profile'), [
-        (_('Label'), tables.label_of(profile)),
+        (_('Label'), tables.label_of(profile)), *source,
         (_('Servers'), profile.instances),
         (_('Read'), formats.size(profile.chunks * profile.chunk)),
         (_('Last first read'), formats.seconds(last / 1e6)),

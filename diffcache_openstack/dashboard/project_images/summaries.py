@@ -34,6 +34,8 @@ _STARTS = (('diffcache', 'diffcache:lookups:show'),
            ('diffcache', 'diffcache:hosts:list'))
 _PROFILES = (('diffcache', 'diffcache:profiles:list'),
              ('diffcache', 'diffcache:profiles:show'))
+# Horizon's own page of an image.
+_PAGE = 'horizon:project:images:images:detail'
 # Hosts and profiles that are looked at.
 _MOST = 20
 
@@ -95,5 +97,5 @@ def _profile(request, image):
             image_id=image.id), _MOST)
         if found:
             most = max(found, key=lambda each: each.instances)
-            return profile_tabs.shown(request, image, most.id)
+            return profile_tabs.shown(request, image, most.id, _PAGE)
     return {}

@@ -125,6 +125,32 @@ class ProfilesTest(needs.PageTest):
         self.client.get(f'{TAB}&profile=p0')
         self.assertEqual(['/profiles/p1', '/profiles/p0'], self.asked())
 
+    def test_the_image_that_a_profile_was_carried_from(self):
+        carried = {**PROFILE, 'instances': 0, 'carried_from': 'i0'}
+        self.answer('/templates', needs.listing('templates', {
+            **IMAGE, 'id': 'i0', 'name': 'web <1>'}))
+        self.answer('/profiles', needs.listing('profiles', carried))
+        self.answer('/profiles/p1', {'profile': {
+            **carried, 'chunk': CHUNK, 'rows': ROWS}})
+        response = self.client.get(TAB)
+        link = ('<a href="/admin/image_cache_images/i0/">web &lt;1&gt;</a>')
+        # In the table, and of the profile that is shown.
+        self.assertContains(response, 'Carried From')
+        self.assertContains(response, f'<dd>{link}</dd>', html=True)
+        self.assertContains(response, link, count=2, html=True)
+
+    def test_a_source_that_is_there_no_more_is_shown_by_its_id(self):
+        self.answer('/profiles', needs.listing('profiles', {
+            **PROFILE, 'carried_from': 'gone'}))
+        self.assertContains(self.client.get(TAB), '>gone</a>')
+
+    def test_what_servers_have_read_was_carried_from_nowhere(self):
+        for profile in PROFILE, {**PROFILE, 'carried_from': None}:
+            self.answer('/profiles', needs.listing('profiles', profile))
+            response = self.client.get(TAB)
+            self.assertNotContains(response, 'Carried from')
+            self.assertNotContains(response, '/admin/image_cache_images/None')
+
     def test_a_profile_of_another_image_is_not_drawn(self):
         self.answer('/profiles/p2', {'profile': {
             **PROFILE, 'image_id': 'i2', 'chunk': CHUNK, 'rows': ROWS}})

@@ -74,6 +74,15 @@ class ImageTest(needs.PageTest):
         self.assertEqual({'/templates/i1', '/profiles', '/profiles/p1'},
                          self.paths() - {'/templates'})
 
+    def test_the_image_that_the_profile_was_carried_from(self):
+        self.answer('/profiles/p1', {'profile': {
+            **PROFILE, 'carried_from': 'i0', 'chunk': CHUNK,
+            'rows': [[0, 4, 1e6]]}})
+        address = urls.reverse('horizon:project:images:images:detail',
+                               args=['i0'])
+        self.assertContains(self.client.get(ADDRESS),
+                            f'<a href="{address}">i0</a>')
+
     def test_an_image_that_the_cache_does_not_know(self):
         self.refuse('/templates/i1', 404, 'No image.')
         response = self.client.get(ADDRESS)
