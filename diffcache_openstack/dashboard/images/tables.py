@@ -115,6 +115,11 @@ class StartsTable(pages.TabTable):
         verbose_name=_('Takes'), help_text=_(
             'Until the whole image is there. A server that boots lazily starts'
             ' before.'))
+    lazy_boot = tables.Column(
+        lambda host: formats.seconds(host.lazy_boot.get('seconds')),
+        verbose_name=_('Lazy Boot Waits'), help_text=_(
+            'For what earlier boots have read of the image; less where a host'
+            ' of the site has it in a boot set.'))
     wan = tables.Column(
         lambda host: formats.size(host.start.get('wan_bytes')),
         verbose_name=_('Over the WAN'))

@@ -101,6 +101,18 @@ class DetailTest(needs.PageTest):
             'host': 'c1', 'template_id': 'i1', 'limit': '1'}),
             self.wire.sent)
 
+    def test_how_long_a_lazy_boot_waits(self):
+        self.answer('/hosts', needs.listing(
+            'hosts', {'name': 'c1'}, {'name': 'c2'}))
+        self.answer('/lookups', lambda query: {'lookup': {
+            'ways': [], 'lazy_boot': None if query['host'] == 'c2' else {
+                'seconds': 0.25, 'read_bytes': 9, 'held_bytes': 9,
+                'peer_bytes': 0}}})
+        response = self.client.get(f'{DETAIL}?tab=image__starts')
+        self.assertContains(response, 'Lazy Boot Waits')
+        self.assertContains(response, '0.25 s', count=1)
+        self.assertEqual([], self.messages(response))
+
     def test_a_start_that_cannot_be_looked_up(self):
         self.answer('/hosts', needs.listing('hosts', {'name': 'c1'}))
         self.refuse('/lookups', 409, 'No map.')
