@@ -130,6 +130,7 @@ class TestCarried(ProfilesTest):
 
     def setUp(self):
         super().setUp()
+        self.add_source('public')
         self.path = f'{PATH}/{base.unknown_id()}'
         self.database.write(lambda session: session.add(lazy_models.Profile(
             id=self.path.rpartition('/')[-1], image_id='t6',
@@ -148,6 +149,21 @@ class TestCarried(ProfilesTest):
                 self.assertEqual(('t4', 0, 2), (
                     found['carried_from'], found['instances'],
                     found['chunks']))
+
+    def add_source(self, visibility):
+        """Have the image that the profile is from seen by some."""
+        self.database.write(catalogue.put_template, database.template(
+            4, size=10 * profiles.CHUNK, owner=base.PROJECT,
+            visibility=visibility), objects_base.now())
+
+    def test_it_names_a_private_image_to_those_alone_who_see_it(self):
+        self.add_source('private')
+        for user, source in (('admin', 't4'), ('reader', 't4'),
+                             ('other', None)):
+            [listed] = self.get(PATH, user=user)['profiles']
+            shown = self.get(self.path, user=user)['profile']
+            self.assertEqual((source, source), (
+                listed['carried_from'], shown['carried_from']))
 
     def test_older_versions_do_not_have_the_field(self):
         for version in ('1.10', '1.12'):
