@@ -67,10 +67,12 @@ done) &
 # It reads a part of a volume, and forgets it, again and again. The time is no
 # multiple of an epoch, so that a change is within one sooner or later.
 CACHED_MIB = 32
+# The device stays open: the kernel drops the pages of one that is closed.
 FORGET = f'''
 b=/bin/busybox
 (while :; do
     until [ -b /dev/vdb ]; do $b usleep 100000; done
+    exec 9</dev/vdb
     $b dd if=/dev/vdb of=/dev/null bs=1048576 count={CACHED_MIB} 2>/dev/null
     echo "volume boot=$count held" >/dev/ttyS0
     $b sleep 50
