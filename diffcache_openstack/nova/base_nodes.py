@@ -18,6 +18,7 @@ and is back, the path names another file with the same bytes.
 
 import collections.abc
 import dataclasses
+import typing
 from xml.etree import ElementTree
 
 from diffcache_openstack.common import qemu_monitor
@@ -33,6 +34,8 @@ class Overlay:
     :ivar number: of the base in the names of QEMU's block nodes
     :ivar stops: whether an error stops the guest, instead of reaching it
     :ivar options: of the base's file in QEMU, besides its name and caching
+    :ivar top: of the disk, as ``number`` is of the base
+    :ivar form: options of the disk's format in QEMU, besides its driver
     """
 
     device: str
@@ -40,6 +43,8 @@ class Overlay:
     number: str
     stops: bool
     options: tuple[tuple[str, str], ...] = ()
+    top: str = ''
+    form: tuple[tuple[str, typing.Any], ...] = ()
 
 
 def overlays(document: str) -> collections.abc.Iterator[Overlay]:
@@ -51,8 +56,9 @@ def overlays(document: str) -> collections.abc.Iterator[Overlay]:
     tree = ElementTree.fromstring(document)  # nosec B314
     for disk in tree.iterfind("devices/disk[@type='file']"):
         driver, target = disk.find('driver'), disk.find('target')
+        own = disk.find('source[@index]')
         backing = disk.find("backingStore[@type='file'][@index]")
-        if driver is None or target is None or backing is None:
+        if driver is None or target is None or own is None or backing is None:
             continue
         source = backing.find('source')
         if source is None:
@@ -61,7 +67,20 @@ def overlays(document: str) -> collections.abc.Iterator[Overlay]:
         yield Overlay(
             target.attrib['dev'], source.attrib['file'],
             backing.attrib['index'], driver.get('rerror_policy') == 'stop',
-            tuple((key, value) for key, value in options.items() if value))
+            tuple((key, value) for key, value in options.items() if value),
+            own.attrib['index'], _form(driver))
+
+
+def _form(driver: ElementTree.Element) -> tuple[tuple[str, typing.Any], ...]:
+    """Return what libvirt tells QEMU of the format of a disk."""
+    found: dict[str, typing.Any] = {'read-only': False}
+    if 'detect_zeroes' in driver.attrib:
+        found['detect-zeroes'] = driver.get('detect_zeroes')
+        if 'discard' in driver.attrib:
+            found['discard'] = driver.get('discard')
+    if driver.get('discard_no_unref') == 'on':
+        found['discard-no-unref'] = True
+    return tuple(found.items())
 
 
 def open_anew(monitor: qemu_monitor.Monitor, overlay: Overlay) -> None:
@@ -73,8 +92,14 @@ def open_anew(monitor: qemu_monitor.Monitor, overlay: Overlay) -> None:
     :raises PermanentError: QEMU refused a step, or cannot do it
     :raises ServiceUnavailable: the server has ended, or does not answer
     """
+    file = {'driver': 'file', 'filename': overlay.base}
+    options = dict(overlay.options)
+    # It is read-only, and discards nothing.
+    bare = {key: value for key, value in options.items() if key != 'discard'}
     block_nodes.open_anew(monitor, block_nodes.Layer(
         f'base image {overlay.base}', overlay.number,
-        storage={**dict(overlay.options), 'driver': 'file',
-                 'auto-read-only': True, 'filename': overlay.base},
-        form={'read-only': True}))
+        storage={**options, **file, 'auto-read-only': True},
+        form={'read-only': True},
+        above=block_nodes.Above(
+            overlay.top, {**dict(overlay.form), 'driver': 'qcow2'},
+            {**bare, **file, 'read-only': True})))

@@ -25,7 +25,8 @@ DOCUMENT = '''
   <source file='/instances/_base/b'/><backingStore/></backingStore>
  <target dev='vda' bus='virtio'/></disk>
 <disk type='file' device='disk'>
- <driver name='qemu' type='qcow2' cache='none' io='native'/>
+ <driver name='qemu' type='qcow2' cache='none' io='native'
+  discard='unmap' detect_zeroes='unmap' discard_no_unref='on'/>
  <source file='/instances/a/disk.eph0' index='3'/>
  <backingStore type='file' index='4'><format type='raw'/>
   <source file='/instances/_base/ephemeral_1'/></backingStore>
@@ -35,7 +36,8 @@ DOCUMENT = '''
 <disk type='network'><source protocol='rbd'/><target dev='vdc'/></disk>
 </devices></domain>'''
 OVERLAY = base_nodes.Overlay('vda', '/instances/_base/b', '2', True,
-                             (('discard', 'unmap'),))
+                             (('discard', 'unmap'),), '1',
+                             (('read-only', False),))
 CACHE = {'direct': True, 'no-flush': False}
 
 
@@ -57,7 +59,7 @@ class Qemu:
         self.files = {'libvirt-2-storage': 'old'}
         self.used = 'libvirt-2-storage'
         self.content = 'new'
-        self.drv = 'raw'
+        self.users = {'libvirt-2-format': 'raw', 'libvirt-1-format': 'qcow2'}
         self.commands = 0
         self.cut = None
         self.added = []
@@ -70,9 +72,9 @@ class Qemu:
 
     def query_named_block_nodes(self, arguments):
         cache = {**CACHE, 'writeback': True}
-        return [{'node-name': 'libvirt-2-format', 'drv': self.drv,
-                 'cache': cache}, *({'node-name': name, 'drv': 'file',
-                                     'cache': cache} for name in self.files)]
+        nodes = self.users | dict.fromkeys(self.files, 'file')
+        return [{'node-name': name, 'drv': drv, 'cache': cache}
+                for name, drv in nodes.items()]
 
     def blockdev_add(self, arguments):
         name = arguments['node-name']
@@ -85,9 +87,16 @@ class Qemu:
 
     def blockdev_reopen(self, arguments):
         [options] = arguments['options']
-        assert options['file'] in self.files
-        assert options['read-only'] and options['cache'] == CACHE
-        self.used = options['file']
+        used = options.pop(self.child())
+        assert used in self.files
+        assert options == self.options | {'cache': CACHE}
+        self.used = used
+
+    options = {'node-name': 'libvirt-2-format', 'driver': 'raw',
+               'read-only': True}
+
+    def child(self):
+        return 'file'
 
     def blockdev_del(self, arguments):
         name = arguments['node-name']
@@ -96,21 +105,40 @@ class Qemu:
         del self.files[name]
 
 
+class NewQemu(Qemu):
+    """One to which libvirt has given no node of the base's format."""
+
+    options = {'node-name': 'libvirt-1-format', 'driver': 'qcow2',
+               'read-only': False, 'file': 'libvirt-1-storage'}
+
+    def __init__(self):
+        super().__init__()
+        del self.users['libvirt-2-format']
+
+    def child(self):
+        return 'backing'
+
+
 class TestOverlays(base.TestCase):
 
     def test_disks_with_a_base(self):
         self.assertEqual(
             [OVERLAY, base_nodes.Overlay(
                 'vdb', '/instances/_base/ephemeral_1', '4', False,
-                (('aio', 'native'),))],
+                (('aio', 'native'), ('discard', 'unmap')), '3',
+                (('read-only', False), ('detect-zeroes', 'unmap'),
+                 ('discard', 'unmap'), ('discard-no-unref', True)))],
             list(base_nodes.overlays(DOCUMENT)))
 
 
 class TestOpenAnew(base.TestCase):
 
+    make = Qemu
+    added = {'auto-read-only': True, 'discard': 'unmap'}
+
     def setUp(self):
         super().setUp()
-        self.qemu = Qemu()
+        self.qemu = self.make()
 
     def open_anew(self):
         base_nodes.open_anew(self.qemu, OVERLAY)
@@ -124,13 +152,13 @@ class TestOpenAnew(base.TestCase):
         self.assert_exchanged()
         self.assertEqual({
             'driver': 'file', 'node-name': 'libvirt-2-storage',
-            'filename': '/instances/_base/b', 'auto-read-only': True,
-            'discard': 'unmap', 'cache': CACHE}, self.qemu.added[-1])
+            'filename': '/instances/_base/b', 'cache': CACHE, **self.added},
+            self.qemu.added[-1])
 
     def test_cut_off_after_each_step_and_called_again(self):
         self.open_anew()
         for cut in range(self.qemu.commands):
-            self.qemu = Qemu()
+            self.qemu = self.make()
             self.qemu.cut = cut
             self.assertRaises(Cut, self.open_anew)
             # The guest reads on meanwhile.
@@ -145,7 +173,14 @@ class TestOpenAnew(base.TestCase):
         self.assertEqual({'libvirt-2-storage': 'old'}, self.qemu.files)
 
     def test_other_layers_are_left_alone(self):
-        self.qemu.drv = 'luks'
+        self.qemu.users = dict.fromkeys(self.qemu.users, 'luks')
         error = self.assertRaises(exceptions.PermanentError, self.open_anew)
         self.assertIn('rebooted hard', str(error))
         self.assertEqual({'libvirt-2-storage': 'old'}, self.qemu.files)
+
+
+class TestOpenAnewWithoutItsFormat(TestOpenAnew):
+    """Newer libvirt has QEMU use the file of a raw base as it is."""
+
+    make = NewQemu
+    added = {'read-only': True}
