@@ -177,17 +177,21 @@ class LocalClient:
         return bool(self._ask('POST', _path(image_id, 'lent'),
                               {'path': path})['borrowed'])
 
-    def open_lazy(self, image_id: str, timeout: float = 60.0
-                  ) -> dict[str, typing.Any]:
+    def open_lazy(self, image_id: str, rate: int | None = None,
+                  timeout: float = 60.0) -> dict[str, typing.Any]:
         """Have an image served while it arrives.
 
+        :param rate: bytes per second at which it is fetched at most, besides
+            what is read, if this begins it; agents of earlier releases know
+            it once a server is added
         :param timeout: seconds until its file can be read
         :returns: ``path`` of the file, or None and the ``reason`` why it is
             to be delivered whole
         :raises NotFound: the catalogue does not have the image, or the agent
             is older than this call
         """
-        return self._ask('POST', _path(image_id, 'lazy'), {},
+        body = {} if rate is None else {'hydrate_rate': rate}
+        return self._ask('POST', _path(image_id, 'lazy'), body,
                          timeout=timeout)
 
     def open_version(self, version_id: str, wanted: dict[str, str],

@@ -132,6 +132,11 @@ class Fetcher:
             if mode == options.LAZY and not reader.overlay:
                 self._tally.passed('lazy: no overlay')
                 mode = options.FULL
+            if mode == options.LAZY:
+                # By the time the server is announced it may be whole.
+                wanted = dataclasses.replace(
+                    wanted, rate=boot_modes.hydration(reader.server).get(
+                        'hydrate_rate'))
             if wanted.version is not None:
                 self._deliver_version(mode, wanted, target)
                 return True

@@ -62,6 +62,8 @@ class Wanted:
     :param version: the version of a server that it stands for; None if it is
         what its file is
     :param owner: the project that it belongs to
+    :param rate: bytes per second at which it is fetched at most while its
+        first server reads it; None for no limit
     """
 
     id: str
@@ -72,6 +74,7 @@ class Wanted:
     size: int = 0
     version: str | None = None
     owner: str | None = None
+    rate: int | None = None
 
     @classmethod
     def of(cls, meta: collections.abc.Mapping[str, typing.Any]) -> 'Wanted':
@@ -214,7 +217,7 @@ class Source:
         """
         if wanted.version is None:
             return self._patience.over(
-                lambda: self._client.open_lazy(wanted.id))
+                lambda: self._client.open_lazy(wanted.id, wanted.rate))
         version_id, reader = wanted.version, {
             'project_id': wanted.owner or '', 'image_id': wanted.id}
         return self._patience.over(

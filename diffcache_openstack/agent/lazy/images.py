@@ -191,9 +191,12 @@ class LazyImages:
 
     # -- requests
 
-    def open(self, image_id: str) -> dict[str, typing.Any]:
+    def open(self, image_id: str, rate: int | None = None
+             ) -> dict[str, typing.Any]:
         """Serve an image while it arrives, if that is worth while.
 
+        :param rate: bytes per second at which the rest is fetched at most, if
+            this begins it; None for that of the options
         :returns: ``path``, of a file that can be read now; or ``path`` None
             and ``reason``, if it is to be delivered whole
         :raises NotFound: the catalogue does not have it, or it was withdrawn
@@ -209,7 +212,7 @@ class LazyImages:
                 reason = self._reason_against(template, key)
                 if reason:
                     return {'path': None, 'reason': reason}
-            return self._add(template, key)
+            return self._add(template, key, rate)
 
     def open_version(self, version_id: str, project_id: str, image_id: str
                      ) -> dict[str, typing.Any]:
@@ -400,10 +403,11 @@ class LazyImages:
                     and cost.seconds < self._options.worth_seconds)
         return QUICK if is_quick else None
 
-    def _add(self, template: views.TemplateRef, key: views.Key
-             ) -> dict[str, typing.Any]:
+    def _add(self, template: views.TemplateRef, key: views.Key,
+             rate: int | None) -> dict[str, typing.Any]:
         assert self._daemon is not None
-        wanted = {**self._document(key), **self._serving_options()}
+        options = self._serving_options(rate)
+        wanted = {**self._document(key), **options}
         profile = self._learning and self._learning.profile(key.id)
         if profile:
             wanted['profile'] = str(profile)
@@ -414,7 +418,7 @@ class LazyImages:
             status = self._daemon.add(key.id, wanted)
             if self._sets is not None and self._is_set(key.id):
                 self._sets.hand_over(key.id)
-            self._hydrate_set(key.id, status)
+            self._hydrate_set(key.id, status, options)
         except BaseException:
             if key.id not in self._served:
                 served.uses.close()
@@ -446,20 +450,25 @@ class LazyImages:
         return self._supply.builder.manifest(content_id,
                                              self._supply.new_throttle())
 
-    def _hydrate_set(self, content_id: str, status: daemons.Document) -> None:
+    def _hydrate_set(self, content_id: str, status: daemons.Document,
+                     options: daemons.Document) -> None:
         """Have the rest fetched of what was served for its boot set."""
         assert self._daemon is not None
         if status.get('hydration', {}).get('mode') != served_sets.PROFILE:
             return
-        options = self._serving_options()
         self._daemon.change(content_id, {
             'hydrate': options['hydrate'], 'rate': options.get('rate')})
         LOG.info('A server boots from content %s, whose boot set is here',
                  content_id)
 
-    def _serving_options(self) -> dict[str, typing.Any]:
+    def _serving_options(self, rate: int | None = None) -> daemons.Document:
+        """Return the options of an image.
+
+        :param rate: that its first server asks for
+        """
         options = self._options
-        limit = {'rate': options.hydrate_rate} if options.hydrate_rate else {}
+        rate = rate or options.hydrate_rate
+        limit = {'rate': rate} if rate else {}
         return {'hydrate': options.hydrate, 'wait': options.wait, **limit}
 
     def _take_room(self, key: views.Key, size: int) -> Served:
@@ -521,7 +530,7 @@ class LazyImages:
             self._attach(key, status, served)
             self._renew_sources(key, status)
             # The agent may have ended before it did this.
-            self._hydrate_set(content_id, status)
+            self._hydrate_set(content_id, status, self._serving_options())
         elif not served.held and not served.released:
             self._hold(key, pathlib.Path(status['data_path']), served)
         if served.released:

@@ -367,8 +367,10 @@ class LocalApi:
         return messages.answer(
             {'borrowed': self._delivery.lend(image_id, path)})
 
-    def _open_lazy(self, _request, image_id):
-        return messages.answer(self._lazy.open(image_id))
+    def _open_lazy(self, request, image_id):
+        wish = lazy_servers.parse_wish(messages.read_json(request))
+        return messages.answer(
+            self._lazy.open(image_id, wish.rate if wish else None))
 
     def _list_lazy(self, _request):
         return messages.answer({'images': self._lazy.describe_served()})

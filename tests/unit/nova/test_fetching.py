@@ -87,8 +87,13 @@ class FetchingTest(needs.NovaTest):
         """Have the agent serve the image while it arrives."""
         arriving = str(self.write_file('arriving', content
                                        or self.client.content_bytes))
-        self.client.open_lazy = lambda image_id: {'path': arriving,
-                                                  'reason': None}
+        self.rates = []
+
+        def open_lazy(image_id, rate):
+            self.rates.append(rate)
+            return {'path': arriving, 'reason': None}
+
+        self.client.open_lazy = open_lazy
         self.meta['properties'] = {'diffcache_boot_mode': 'lazy'}
         self.instance.metadata, self.instance.flavor.extra_specs = {}, {}
         return arriving
@@ -438,10 +443,16 @@ class TestLazyBoot(FetchingTest):
         self.assertFalse(self.base.is_symlink())
         self.assertDelivered()
 
+    def test_the_rate_holds_from_the_start(self):
+        self.have_served()
+        self.instance.metadata = {'diffcache:hydrate_rate': '1000'}
+        self.make_disk()
+        self.assertEqual([1000], self.rates)
+
     def test_an_agent_that_cannot_serve_delivers(self):
         self.have_served()
 
-        def refuse(image_id):
+        def refuse(image_id, rate):
             raise exceptions.NoSpace('full')
 
         self.client.open_lazy = refuse
@@ -509,8 +520,8 @@ class TestVersions(FetchingTest):
         # Regression: the server had the version's disk, not the snapshot's.
         self.meta['os_hash_value'] = fakes.DIGEST
         self.have_served_version()
-        self.client.open_lazy = lambda image_id: {'path': None,
-                                                  'reason': 'held'}
+        self.client.open_lazy = lambda image_id, rate: {
+            'path': None, 'reason': 'held'}
         self.make_disk()
         self.assertDelivered()
         self.assertNotIn('open_version',

@@ -40,8 +40,8 @@ class Client(fakes.Client):
         self.released = []
         self.left = []
 
-    def open_lazy(self, image_id):
-        self._ask('lazy', image_id)
+    def open_lazy(self, image_id, rate=None):
+        self._ask('lazy', image_id, *([] if rate is None else [rate]))
         return self.answer
 
     def lazy(self):

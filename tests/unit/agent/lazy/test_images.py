@@ -224,6 +224,10 @@ class LazyImagesTest(LazyImagesCase):
         self.lazy.open('image')
         self.assertEqual(2 * SIZE, self.host.held.spare())
 
+    def test_the_rate_that_its_first_server_asks_for(self):
+        self.lazy.open('image', 1000)
+        self.assertEqual(1000, self.served()['wanted']['rate'])
+
     def test_peers_come_before_the_repository(self):
         self.peer.put(CONTENT)
         self.see()

@@ -140,8 +140,10 @@ class Rooms:
     def fallback(self, service, reason, count):
         self.asked.append((service, reason, count))
 
-    def open(self, image_id):
+    def open(self, image_id, rate):
         self._fail_if_told()
+        if rate is not None:
+            self.asked.append(('rate', rate))
         return {'path': f'/mount/{image_id}', 'reason': None}
 
     def describe_served(self):
@@ -237,6 +239,12 @@ class LocalApiTest(base.TestCase):
     def test_images_that_are_served_while_they_arrive(self):
         self.assertEqual({'path': f'/mount/{IMAGE}', 'reason': None},
                          self.client.open_lazy(IMAGE))
+        self.client.open_lazy(IMAGE, 1000)
+        self.assertEqual([('rate', 1000)], self.worker.asked)
+        self.worker.asked.clear()
+        for rate in (0, 'fast', 1.5):
+            self.assertRaises(exceptions.InvalidInput, self.client.open_lazy,
+                              IMAGE, rate)
         self.assertEqual([{'content_id': 'c'}], self.client.lazy())
         self.client.release_lazy('c')
         self.client.add_lazy_server('s', {
