@@ -107,6 +107,7 @@ class _Exchange:
         self._layer = layer
         self._storage = storage_name(layer.number)
         self._interim = f'diffcache-{layer.number}-storage'
+        self._user: _User
 
     def run(self) -> None:
         """Do all steps."""
