@@ -531,7 +531,8 @@ class LazyImages:
             self._renew_sources(key, status)
             # The agent may have ended before it did this.
             self._hydrate_set(content_id, status, self._serving_options())
-        elif not served.held and not served.released:
+        elif not served.held and not served.released \
+                and self._has_manifest(content_id):
             self._hold(key, pathlib.Path(status['data_path']), served)
         if served.released:
             if not served.in_cache:
@@ -554,6 +555,22 @@ class LazyImages:
         self._served[key.id] = served
         self._servers.follow(key.id)
         return served
+
+    def _has_manifest(self, content_id: str) -> bool:
+        """Return whether a whole image can be verified, to be held.
+
+        A withdrawn image is not held, and its manifest is deleted. Guests that
+        have it open read it on.
+
+        :raises DiffCacheError: no source delivers the manifest
+        """
+        if self._host.held.manifest(content_id).exists():
+            return True
+        template = self._host.site_map.current().content(content_id)
+        if template is None or template.status != views.ACTIVE:
+            return False
+        self._bring_manifest(content_id)
+        return True
 
     def _hold(self, key: views.Key, data: pathlib.Path, served: Served
               ) -> None:

@@ -549,6 +549,31 @@ class LazyImagesTest(LazyImagesCase):
         again.look()
         self.assertEqual(3 * SIZE - (1 << 20), self.host.held.spare())
 
+    def restart_without_manifest(self):
+        """Restart the agent; the image is whole, its manifest deleted."""
+        self.lazy.open('image')
+        self.lazy.stop()
+        self.daemon.complete(KEY.id, CONTENT)
+        self.host.held.drop(view.Key(view.MANIFESTS, KEY.id), 'a test')
+        return self.new_lazy()
+
+    def test_a_withdrawn_image_is_not_held_without_its_manifest(self):
+        """The manifest was looked for every two seconds, with a warning."""
+        again = self.restart_without_manifest()
+        self.host.view = dataclasses.replace(self.host.view, templates=())
+        with self.assertNoLogs(images.LOG, 'WARNING'):
+            again.look()
+        self.assertNotIn(KEY, self.host.held)
+        again.release(KEY.id)
+        again.look()
+        self.assertEqual({}, self.daemon.served)
+        self.assertEqual(3 * SIZE, self.host.held.spare())
+
+    def test_the_manifest_of_a_whole_image_is_fetched_again(self):
+        self.restart_without_manifest().look()
+        self.assertTrue(self.host.held.manifest(KEY.id).exists())
+        self.assertIn(KEY, self.host.held)
+
     def test_a_restarted_agent_knows_what_is_held(self):
         self.lazy.open('image')
         self.daemon.complete(KEY.id, CONTENT)
