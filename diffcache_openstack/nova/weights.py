@@ -63,7 +63,10 @@ def lazy_costs(api: conductor_costs_api.CostsAPI,
     """
     try:
         return api.lazy_costs(ctxt, image_id, hosts)
-    except exceptions.InvalidInput:
+    except exceptions.InvalidInput as error:
+        LOG.info('Weighing hosts for a lazy boot of image %s by the cost of'
+                 ' the whole image, as the conductor does not know costs of'
+                 ' lazy boots; upgrade it: %s', image_id, error)
         return api.build_costs(ctxt, image_id, hosts)
 
 

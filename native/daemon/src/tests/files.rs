@@ -79,7 +79,7 @@ fn the_worker_after_a_kill_knows_the_files_of_the_part_that_is_here() {
     let map = map_files(&*fixture.content).unwrap();
     let (chunks, start_at) = largest(&map);
     mount(start(&fixture, policy(0)), &map);
-    // Nobody reads the inodes again.
+    // The guest has the inodes in its cache, and does not read them again.
     let file = start(&fixture, policy(8));
     read(file, start_at, 4096).unwrap();
     wait_for(file, &chunks);

@@ -241,7 +241,9 @@ class TestBootSets(base.ApiTest):
             f'{self.PATH}?marker={database.content(1)}')['boot_sets'])
 
     def test_since_a_version(self):
-        self.refused(404, 'GET', self.PATH, version='1.14')
+        error = self.refused(404, 'GET', self.PATH, version='1.14')
+        self.assertEqual('diffcache.not_found', error['code'])
 
     def test_operators_alone_see_them(self):
-        self.refused(403, 'GET', self.PATH, user='member')
+        error = self.refused(403, 'GET', self.PATH, user='member')
+        self.assertEqual('diffcache.forbidden', error['code'])

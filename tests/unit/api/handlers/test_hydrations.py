@@ -74,11 +74,15 @@ class TestHydrations(HydrationsTest):
             self.assertEqual(found, self.ids(query), query)
 
     def test_hosts_are_no_filter_of_owners(self):
-        self.refused(403, 'GET', '/v1/hydrations?host=h1', user='member')
+        error = self.refused(403, 'GET', '/v1/hydrations?host=h1',
+                             user='member')
+        self.assertEqual('diffcache.forbidden', error['code'])
 
     def test_others_hydrations_are_unknown(self):
-        self.refused(404, 'GET', PATH, user='other')
-        self.refused(404, 'GET', f'/v1/hydrations/{base.unknown_id()}')
+        for path, user in ((PATH, 'other'), (
+                f'/v1/hydrations/{base.unknown_id()}', 'member')):
+            error = self.refused(404, 'GET', path, user=user)
+            self.assertEqual('diffcache.not_found', error['code'])
 
     def test_percent(self):
         for values, percent in (({'present': 8}, 99.9), ({'present': 0}, 0.0),
@@ -139,13 +143,15 @@ class TestChanges(HydrationsTest):
         self.report('h1', arriving.hydration('running'),
                     arriving.hydration('foreign'))
         self.change_refused(403, paused=True)
-        self.patch_hydration('admin', generation=0, paused=True)
+        self.assertTrue(self.patch_hydration(
+            'admin', generation=0, paused=True)['paused'])
 
     def test_servers_of_other_images_do_not_share_it(self):
         self.nova.change('foreign', host='h1')
         self.report('h1', arriving.hydration('running'),
                     arriving.hydration('foreign', content_id=OTHER_CONTENT))
-        self.patch_hydration(generation=0, paused=True)
+        self.assertTrue(self.patch_hydration(
+            generation=0, paused=True)['paused'])
 
     def test_a_generation_that_is_old(self):
         self.patch_hydration(generation=0, rate=5)
