@@ -134,7 +134,7 @@ class _Needed(NamedTuple):
 def _document(access: store_access.StoreAccess, head: catalogue.Catalogue,
               version: catalogue.Version, needed: _Needed,
               named: Callable[[pathlib.Path], str]) -> dict[str, Any]:
-    """Describe a version; see ``native/daemon/src/version.rs``.
+    """Describe a version; see ``native/daemon/src/sources/version.rs``.
 
     :param named: returns what the description has for a path
     """

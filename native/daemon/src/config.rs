@@ -9,7 +9,7 @@ use diffcache_prefetch::Profile;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DaemonError;
-use crate::profile;
+use crate::prefetch::profile;
 
 /// Sources of an image at most: each has counters in the shared memory.
 pub const MAX_SOURCES: usize = 32;

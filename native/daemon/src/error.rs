@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use diffcache_core::manifest::ManifestError;
 
-use crate::profile::ProfileFileError;
+use crate::prefetch::profile::ProfileFileError;
 
 /// An error that ends the process.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use diffcache_daemon::config::Config;
 use diffcache_daemon::error::DaemonError;
-use diffcache_daemon::{keeper, supervisor, worker};
+use diffcache_daemon::processes::{keeper, supervisor, worker};
 
 const USAGE: &str = "\
 Usage: diffcached serve|supervise CONFIG

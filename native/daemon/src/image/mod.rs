@@ -1,0 +1,9 @@
+//! One image that is arriving: its mounted file, reads of it, the leaves that are on the local disk, and the fetches of the others.
+
+pub mod aside;
+pub mod filesystem;
+pub mod flights;
+pub mod lazy_file;
+pub mod leaves;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Reads that are answered while the rest of their chunk is on its way.
+
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::time::Instant;
+
+use super::*;
+use crate::image::aside::FETCHERS;
+use crate::sources::source::{Arrived, Fetched};
+
+const LEAF: usize = LEAF_SIZE as usize;
+
+/// A source that sends as many bytes as it is told to, and then waits.
+struct Halting {
+    content: Vec<u8>,
+    until: Mutex<Receiver<usize>>,
+}
+
+impl Source for Halting {
+    fn name(&self) -> &str {
+        "halting"
+    }
+
+    fn fetch(
+        &self,
+        run: &std::ops::Range<u64>,
+        len: usize,
+        _: Duration,
+        arrived: Arrived<'_>,
+    ) -> Result<Fetched, SourceError> {
+        let start = (run.start * CHUNK) as usize;
+        let bytes = self.content[start..start + len].to_vec();
+        let mut sent = 0;
+        while sent < len {
+            let Ok(count) = self.until.lock().unwrap().recv() else {
+                return Err(SourceError::Short("cut off".to_owned()));
+            };
+            sent = (sent + count).min(len);
+            arrived(&bytes[..sent]);
+        }
+        Ok(Fetched::plain(bytes))
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8], _: Duration) -> Result<(), SourceError> {
+        unreachable!("it is fetched from only")
+    }
+}
+
+struct Halted {
+    fixture: Fixture,
+    file: Arc<LazyFile>,
+    shared: Arc<Shared>,
+    go_on: Sender<usize>,
+}
+
+impl Halted {
+    fn new(change: impl Fn(&mut Vec<u8>)) -> Halted {
+        let fixture = Fixture::new();
+        let shared = Arc::new(Shared::map(Shared::create(4).unwrap()).unwrap());
+        let leaves = Leaves::open(fixture.folder.path(), fixture.manifest.clone()).unwrap();
+        let (go_on, until) = channel();
+        let mut content = fixture.content.to_vec();
+        change(&mut content);
+        let source = Halting {
+            content,
+            until: Mutex::new(until),
+        };
+        let sources = Sources::new(vec![Box::new(source)], shared.clone());
+        let file = LazyFile::new(leaves, sources, shared.clone(), Duration::ZERO, None);
+        let halted = Halted {
+            fixture,
+            file: Arc::new(file),
+            shared,
+            go_on,
+        };
+        for _ in 0..FETCHERS {
+            let file = halted.file.clone();
+            std::thread::spawn(move || file.fetch_aside());
+        }
+        halted.wait_for_fetchers();
+        halted
+    }
+
+    /// Wait until a thread would take a fetch over.
+    fn wait_for_fetchers(&self) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !self.file.has_fetcher() {
+            assert!(Instant::now() < end, "no thread waits for a fetch");
+            std::thread::yield_now();
+        }
+    }
+
+    fn requests(&self) -> u64 {
+        let requests = self.shared.source_counter(0, SourceCounter::Requests);
+        requests.load(Ordering::SeqCst)
+    }
+
+    fn assert_read(&self, offset: usize, len: usize) {
+        let found = read(&self.file, offset as u64, len).unwrap();
+        assert_eq!(found, self.fixture.content[offset..offset + len]);
+    }
+}
+
+#[test]
+fn a_read_waits_for_its_leaves_and_not_for_the_chunk() {
+    let halted = Halted::new(|_| ());
+    halted.go_on.send(LEAF + 10).unwrap();
+    halted.assert_read(5, 100);
+    // Others of the chunk have not come.
+    assert!(!halted.file.leaves().check(0).unwrap());
+    let second = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| halted.assert_read(LEAF, 2 * LEAF));
+        halted.go_on.send(LEAF).unwrap();
+        halted.go_on.send(LEAF).unwrap();
+        reader.join()
+    });
+    second.unwrap();
+    assert!(!halted.file.leaves().check(0).unwrap());
+    // The chunk had begun to arrive.
+    assert_eq!(halted.shared.get(Counter::Misses), 1);
+    halted.go_on.send(LEAF).unwrap();
+    halted.assert_read(3 * LEAF, LEAF);
+    assert_eq!(halted.requests(), 1);
+}
+
+#[test]
+fn what_arrived_before_a_source_failed_is_kept() {
+    let halted = Halted::new(|_| ());
+    halted.go_on.send(2 * LEAF).unwrap();
+    halted.assert_read(LEAF - 5, 10);
+    let Halted {
+        fixture,
+        file,
+        go_on,
+        ..
+    } = halted;
+    drop(go_on);
+    assert!(read(&file, 3 * LEAF as u64, 10).is_err());
+    assert_eq!(
+        read(&file, 0, 2 * LEAF).unwrap(),
+        fixture.content[..2 * LEAF]
+    );
+}
+
+#[test]
+fn no_leaf_is_answered_before_it_is_verified() {
+    let halted = Halted::new(|content| content[LEAF] ^= 1);
+    halted.go_on.send(CHUNK as usize).unwrap();
+    halted.assert_read(0, LEAF);
+    halted.go_on.send(CHUNK as usize).unwrap();
+    let found = read(&halted.file, LEAF as u64, 1);
+    assert!(matches!(found, Err(ChunkError::Wrong(1))), "{found:?}");
+}
+
+#[test]
+fn without_a_thread_for_it_the_read_fetches_itself() {
+    let fixture = Fixture::new();
+    let (file, _) = fixture.open(false);
+    assert!(!file.has_fetcher());
+    assert_eq!(read(&file, 5, 100).unwrap(), fixture.content[5..105]);
+    assert!(file.leaves().check(0).unwrap());
+}

@@ -1,0 +1,119 @@
+//! Which file a read belongs to, and where the rest of it is.
+//!
+//! The guest has read the inode of a file before it reads the file, so that nothing is fetched to know that. It is found out aside from the reads, by one
+//! thread, and what was found is lost with its worker: the next one finds files of ext4 again in the part of the image that is here, and those of XFS
+//! with the next inodes that are read.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use diffcache_core::fs::{ArrivingFiles, FilePiece};
+use diffcache_core::source::{ReadAt, SourceError};
+use diffcache_dataplane::gate::lock;
+use diffcache_prefetch::{Chunk, FileExtent, Files};
+
+use crate::image::leaves::{Leaves, CHUNK};
+
+/// Reads that wait to be followed; later ones are not, which costs no more than chunks that are fetched when they are read.
+const MAX_WAITING: usize = 4096;
+
+/// Ranges of bytes that were read, in order.
+#[derive(Default)]
+pub struct ReadRanges {
+    waiting: Mutex<VecDeque<Range<u64>>>,
+    added: Condvar,
+}
+
+impl ReadRanges {
+    /// Add a range, which is not empty, unless too many wait.
+    pub fn add(&self, range: Range<u64>) {
+        let mut waiting = lock(&self.waiting);
+        if !range.is_empty() && waiting.len() < MAX_WAITING {
+            waiting.push_back(range);
+            self.added.notify_one();
+        }
+    }
+
+    /// Wait for a range.
+    pub fn next(&self) -> Range<u64> {
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if let Some(range) = waiting.pop_front() {
+                return range;
+            }
+            let waited = self.added.wait(waiting);
+            waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// The part of an image that is here.
+struct Here<'a>(&'a Leaves);
+
+impl ReadAt for Here<'_> {
+    fn len(&self) -> u64 {
+        self.0.manifest().size()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        let end = offset.saturating_add(buf.len() as u64);
+        if end > self.len() {
+            return Err(SourceError::PastEnd {
+                name: "image".to_owned(),
+                len: self.len(),
+                end,
+            });
+        }
+        let io = |source| SourceError::Io {
+            name: "local part of the image".to_owned(),
+            source,
+        };
+        if !self.0.check_range(&(offset..end)).map_err(io)? {
+            return Err(SourceError::Unavailable {
+                name: "image".to_owned(),
+                reason: "the bytes have not arrived".to_owned(),
+            });
+        }
+        std::os::unix::fs::FileExt::read_exact_at(self.0.file(), buf, offset).map_err(io)
+    }
+}
+
+/// Knows the files whose inodes have been read.
+pub struct FileFollower<'a> {
+    image: Here<'a>,
+    arriving: ArrivingFiles,
+    files: Files,
+}
+
+impl<'a> FileFollower<'a> {
+    /// Follow the files of an image by its local part.
+    pub fn new(leaves: &'a Leaves) -> FileFollower<'a> {
+        FileFollower {
+            image: Here(leaves),
+            arriving: ArrivingFiles::default(),
+            files: Files::default(),
+        }
+    }
+
+    /// Take what a range that was read says of files, and return the chunks of the rest of the file that it ended in: at most so many.
+    pub fn follow(&mut self, range: Range<u64>, most: usize) -> Vec<Chunk> {
+        let noted = self.arriving.note(&self.image, (range.start, range.end));
+        for piece in noted.pieces {
+            self.files.add(extent(piece));
+        }
+        for refusal in noted.refusals {
+            eprintln!("Not prefetching the rest of files of a {refusal}");
+        }
+        self.files.rest(range.end.saturating_sub(1), CHUNK, most)
+    }
+}
+
+fn extent(piece: FilePiece) -> FileExtent {
+    FileExtent {
+        start: piece.start,
+        end: piece.end,
+        file: piece.file,
+        position: piece.position,
+    }
+}

@@ -1,0 +1,344 @@
+//! Profiles in files that users give, and as workers get them from the keeper.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use diffcache_prefetch::{Chunk, ChunkSet, Profile, ProfileError};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
+use serde_json::Number;
+
+use crate::image::leaves::CHUNK;
+
+/// Bytes of a profile's file at most.
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
+/// Instances of a chunk at most.
+const MAX_COUNT: u64 = u32::MAX as u64;
+/// Microseconds since an instance's start at most.
+const MAX_MEAN_US: f64 = 1e14;
+/// Bytes of a row in memory: chunk, count and mean, little-endian, 8 bytes each.
+const ROW_LEN: usize = 24;
+const HEADER_LEN: u64 = 16;
+/// How long a profile may take to be replaced.
+const REPLACE_TIME: Duration = Duration::from_secs(5);
+
+/// Why a file has no usable profile.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileFileError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Read(#[from] io::Error),
+    /// The file is too long.
+    #[error("longer than {MAX_FILE_BYTES} bytes")]
+    TooLong,
+    /// The file is not JSON, or an entry of it cannot be used.
+    #[error(
+        "{0}; expected a list of [chunk, count, mean_us], or an object with one as \"profile\""
+    )]
+    Content(#[from] serde_json::Error),
+    /// Rows that make no profile.
+    #[error("{0}")]
+    Rows(#[from] ProfileError),
+    /// The object has no profile.
+    #[error("the object has no \"profile\": name the output of diffcache lazy replay")]
+    Absent,
+}
+
+type Row = (Chunk, u64, f64);
+
+/// Read the profile of an image of so many chunks from a file.
+///
+/// # Errors
+/// As `ProfileFileError`; the entry is named.
+pub fn load(path: &Path, chunks: u64) -> Result<Profile, ProfileFileError> {
+    let mut text = Vec::new();
+    File::open(path)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(ProfileFileError::TooLong);
+    }
+    let mut json = serde_json::Deserializer::from_slice(&text);
+    let rows = json.deserialize_any(Document { chunks })?;
+    json.end()?;
+    Ok(Profile::from_rows(rows.ok_or(ProfileFileError::Absent)?)?)
+}
+
+/// A list of rows, or an object with one.
+struct Document {
+    chunks: u64,
+}
+
+impl<'de> Visitor<'de> for Document {
+    type Value = Option<Vec<Row>>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a list or an object")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
+        let rows = Rows {
+            chunks: self.chunks,
+        };
+        rows.visit_seq(seq).map(Some)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "profile" => {
+                    let rows = Rows {
+                        chunks: self.chunks,
+                    };
+                    found = Some(map.next_value_seed(rows)?);
+                }
+                "chunk" => {
+                    let chunk: u64 = map.next_value()?;
+                    if chunk != CHUNK {
+                        return Err(A::Error::custom(format!(
+                            "its chunks have {chunk} bytes, not {CHUNK}"
+                        )));
+                    }
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The rows; each is checked before the next is read, so that a file cannot take more memory than the image's chunks do.
+struct Rows {
+    chunks: u64,
+}
+
+impl<'de> DeserializeSeed<'de> for Rows {
+    type Value = Vec<Row>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Rows {
+    type Value = Vec<Row>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("a list of rows")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let (mut rows, mut seen) = (Vec::new(), ChunkSet::default());
+        loop {
+            let refuse =
+                |reason: String| A::Error::custom(format!("entry {}: {reason}", rows.len()));
+            let row = seq.next_element::<(Number, Number, Number)>();
+            let Some(row) = row.map_err(|error| refuse(error.to_string()))? else {
+                return Ok(rows);
+            };
+            let row = self.check(&row).map_err(&refuse)?;
+            if !seen.insert(row.0) {
+                return Err(refuse(format!("chunk {} is listed twice", row.0)));
+            }
+            rows.push(row);
+        }
+    }
+}
+
+impl Rows {
+    fn check(&self, (chunk, count, mean_us): &(Number, Number, Number)) -> Result<Row, String> {
+        let number = chunk.as_u64().filter(|chunk| *chunk < self.chunks);
+        let Some(number) = number.and_then(|chunk| Chunk::try_from(chunk).ok()) else {
+            return Err(format!(
+                "chunk {chunk} is not a whole number 0..{}",
+                self.chunks.saturating_sub(1)
+            ));
+        };
+        let readers = count
+            .as_u64()
+            .filter(|count| (1..=MAX_COUNT).contains(count));
+        let Some(readers) = readers else {
+            return Err(format!(
+                "count {count} is not a whole number 1..{MAX_COUNT}"
+            ));
+        };
+        let mean = mean_us
+            .as_f64()
+            .filter(|mean| (0.0..=MAX_MEAN_US).contains(mean));
+        let Some(mean) = mean else {
+            return Err(format!("mean {mean_us} is not a number 0..{MAX_MEAN_US}"));
+        };
+        Ok((number, readers, mean))
+    }
+}
+
+/// Write a profile to memory that a process started later can read.
+///
+/// # Errors
+/// Of the system.
+pub fn share(profile: &Profile) -> io::Result<OwnedFd> {
+    let fd = rustix::fs::memfd_create("profile", rustix::fs::MemfdFlags::empty())?;
+    replace(&fd, profile)?;
+    Ok(fd)
+}
+
+/// Put a profile in place of the one that was shared. The first word is odd meanwhile, and another one afterwards; the second is the number of rows.
+///
+/// # Errors
+/// Of the system.
+pub fn replace(fd: impl AsFd, profile: &Profile) -> io::Result<()> {
+    let file = File::from(fd.as_fd().try_clone_to_owned()?);
+    let begun = read_words(&file)?.map_or(0, |[number, _]| number) | 1;
+    file.write_all_at(&begun.to_le_bytes(), 0)?;
+    let mut bytes = Vec::with_capacity(profile.len() * ROW_LEN);
+    for (chunk, count, mean_us) in profile.rows() {
+        bytes.extend(u64::from(chunk).to_le_bytes());
+        bytes.extend(count.to_le_bytes());
+        bytes.extend(mean_us.to_le_bytes());
+    }
+    file.write_all_at(&bytes, HEADER_LEN)?;
+    file.write_all_at(&(profile.len() as u64).to_le_bytes(), 8)?;
+    file.write_all_at(&(begun + 1).to_le_bytes(), 0)
+}
+
+/// Read a profile that was shared.
+///
+/// # Errors
+/// Of the system, or `InvalidData`.
+pub fn from_shared(fd: impl AsFd) -> io::Result<Profile> {
+    let file = File::from(fd.as_fd().try_clone_to_owned()?);
+    let start = Instant::now();
+    loop {
+        let header = read_words(&file)?;
+        let Some([number, rows]) = header else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let left = file.metadata()?.len().saturating_sub(HEADER_LEN);
+        let mut bytes = vec![0; rows.min(left / ROW_LEN as u64) as usize * ROW_LEN];
+        file.read_exact_at(&mut bytes, HEADER_LEN)?;
+        // Unless it was replaced meanwhile.
+        if number % 2 == 0 && read_words(&file)? == header {
+            let rows = bytes.chunks_exact(ROW_LEN);
+            let rows = rows.filter_map(|row| decode(row.first_chunk()?));
+            return Profile::from_rows(rows)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        if start.elapsed() > REPLACE_TIME {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Read the two words before the rows; none if there is nothing yet.
+fn read_words(file: &File) -> io::Result<Option<[u64; 2]>> {
+    let mut bytes = [0; HEADER_LEN as usize];
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let word = |at: usize| bytes.get(at..)?.first_chunk().copied();
+    let words = word(0).zip(word(8));
+    Ok(words.map(|(one, other)| [u64::from_le_bytes(one), u64::from_le_bytes(other)]))
+}
+
+fn decode(bytes: &[u8; ROW_LEN]) -> Option<Row> {
+    let word = |at: usize| bytes.get(at..)?.first_chunk().copied();
+    let chunk = Chunk::try_from(u64::from_le_bytes(word(0)?)).ok()?;
+    Some((
+        chunk,
+        u64::from_le_bytes(word(8)?),
+        f64::from_le_bytes(word(16)?),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Vec<Row>, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let profile = load(file.path(), 10).map_err(|error| error.to_string())?;
+        Ok(profile.rows().collect())
+    }
+
+    #[test]
+    fn a_list_and_an_object_are_profiles() {
+        let rows = vec![(3, 2, 1.5), (9, 1, 0.0)];
+        assert_eq!(Ok(rows.clone()), parse("[[3,2,1.5],[9,1,0]]"));
+        let object = r#"{"mode":"later","events":[{"a":[1]}],"profile":[[9,1,0],[3,2,1.5]]}"#;
+        assert_eq!(Ok(rows.clone()), parse(object));
+        assert_eq!(
+            Ok(rows),
+            parse(r#"{"chunk":262144,"profile":[[9,1,0],[3,2,1.5]]}"#)
+        );
+        assert_eq!(Ok(vec![]), parse("[]"));
+    }
+
+    #[test]
+    fn hostile_ones_are_refused_and_the_entry_is_named() {
+        for (text, reason) in [
+            ("[[0,1,1],[10,1,1]]", "entry 1: chunk 10 is not"),
+            ("[[-1,1,1]]", "entry 0: chunk -1 is not"),
+            ("[[1.5,1,1]]", "entry 0: chunk 1.5 is not"),
+            ("[[18446744073709551616,1,1]]", "entry 0: chunk 1.8"),
+            ("[[0,0,1]]", "entry 0: count 0"),
+            ("[[0,4294967296,1]]", "entry 0: count 4294967296"),
+            ("[[0,1,-1]]", "entry 0: mean -1"),
+            ("[[0,1,1e15]]", "entry 0: mean 1000000000000000"),
+            ("[[0,1,1e999]]", "entry 0: number out of range"),
+            ("[[0,1,1],[0,1,1]]", "entry 1: chunk 0 is listed twice"),
+            ("[[0,1]]", "entry 0: invalid length"),
+            ("[[0,1,1,1]]", "entry 0:"),
+            ("[[0,1,null]]", "entry 0:"),
+            ("[[0,1,1],[1,", "entry 1: EOF"),
+            ("[[0,1,1]] x", "trailing"),
+            ("", "EOF"),
+            ("7", "invalid type"),
+            ("{}", "no \"profile\""),
+            (r#"{"profile":null}"#, "a list of rows"),
+            (
+                r#"{"chunk":4096,"profile":[]}"#,
+                "its chunks have 4096 bytes",
+            ),
+        ] {
+            let found = parse(text).unwrap_err();
+            assert!(found.contains(reason), "{text}: {found}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(parse(&deep).is_err());
+        assert!(parse(&format!("{{\"x\":{deep}")).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(MAX_FILE_BYTES + 1).unwrap();
+        assert!(matches!(
+            load(file.path(), 10),
+            Err(ProfileFileError::TooLong)
+        ));
+    }
+
+    #[test]
+    fn every_worker_gets_the_profile() {
+        let profile = Profile::from_rows([(3, 2, 1.5), (9, 1, 0.0)]).unwrap();
+        let shared = share(&profile).unwrap();
+        assert_eq!(profile, from_shared(&shared).unwrap());
+        assert_eq!(profile, from_shared(&shared).unwrap());
+        let shorter = Profile::from_rows([(7, 1, 1.0)]).unwrap();
+        replace(&shared, &shorter).unwrap();
+        assert_eq!(shorter, from_shared(&shared).unwrap());
+    }
+}

@@ -1,0 +1,444 @@
+//! The process that mounts, holds the descriptor and keeps a worker running.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+use diffcache_core::manifest::Manifest;
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::FdFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
+use serde_json::json;
+
+use crate::config::Config;
+use crate::error::DaemonError;
+use crate::image::leaves::{self, CHUNK};
+use crate::prefetch::learned::Learned;
+use crate::prefetch::profile;
+use crate::prefetch::record;
+use crate::processes::shared::{Counter, Shared};
+use crate::processes::signals::{self, Signal};
+use crate::processes::status;
+
+/// A worker that lived this long did not fail at its start.
+const SOUND_LIFE: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long a worker may take to end when it is asked to.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long the mount of a daemon that died may be seen.
+const MOUNT_END: Duration = Duration::from_secs(2);
+/// From linux/magic.h.
+const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
+
+/// From linux/prctl.h.
+const PR_SET_IO_FLUSHER: libc::c_int = 57;
+
+/// A mounted directory, unmounted when dropped.
+struct Mount<'a>(&'a Path);
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        match rustix::mount::unmount(self.0, UnmountFlags::DETACH) {
+            // The service that started this keeper has unmounted it already.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Err(error) => eprintln!("Could not unmount {}: {error}", self.0.display()),
+        }
+    }
+}
+
+struct Keeper<'a> {
+    config: SharedConfig,
+    /// The file that the configuration is in, if it may change.
+    file: Option<&'a Path>,
+    manifest: Arc<Manifest>,
+    shared: Arc<Shared>,
+    fuse: OwnedFd,
+    memory: OwnedFd,
+    profile: OwnedFd,
+    learned: OwnedFd,
+}
+
+/// What is served now, for the threads of a keeper.
+pub type SharedConfig = Arc<RwLock<Config>>;
+
+/// Mount the image of a configuration and serve it until SIGTERM.
+///
+/// # Errors
+/// As `DaemonError`; nothing is left mounted.
+pub fn run(config: &Config) -> Result<(), DaemonError> {
+    serve(config, None)
+}
+
+/// Mount the image of a configuration's file and serve it until SIGTERM; after SIGHUP, as the file says then.
+///
+/// # Errors
+/// As `DaemonError`; nothing is left mounted.
+pub fn run_from(file: &Path) -> Result<(), DaemonError> {
+    serve(&Config::load(file)?, Some(file))
+}
+
+fn serve(config: &Config, file: Option<&Path>) -> Result<(), DaemonError> {
+    signals::block();
+    let manifest = Arc::new(config.load_manifest()?);
+    let lock = lock_state(&config.state)?;
+    let chunks = manifest.size().div_ceil(CHUNK);
+    let profile = profile::share(&config.load_profile(chunks)?)
+        .map_err(DaemonError::system("hand the profile over"))?;
+    let learned = Learned::create(chunks)?;
+    let memory = Shared::create(chunks)?;
+    let shared = Arc::new(Shared::map(&memory)?);
+    shared
+        .counter(Counter::StartNs)
+        .store(record::now_ns(), Ordering::SeqCst);
+    shared
+        .counter(Counter::ModifiedS)
+        .store(record::unix_now(), Ordering::SeqCst);
+    let fuse = rustix::fs::open("/dev/fuse", OFlags::RDWR, rustix::fs::Mode::empty());
+    let fuse = fuse.map_err(DaemonError::at("open", Path::new("/dev/fuse")))?;
+    // The worker has the lock, too: the state is in use while one of the two lives.
+    let handed = [&fuse, &memory, &profile, &learned].map(AsFd::as_fd);
+    for fd in handed.into_iter().chain([lock.as_fd()]) {
+        rustix::io::fcntl_setfd(fd, FdFlags::empty())
+            .map_err(DaemonError::system("hand a descriptor over"))?;
+    }
+    flush_io();
+    prepare_mount(&config.mount)?;
+    if let Some(target) = &config.record {
+        record::begin(&config.state, target)?;
+    }
+    mount(&config.mount, &fuse)?;
+    let mounted = Mount(&config.mount);
+    let keeper = Keeper {
+        config: Arc::new(RwLock::new(config.clone())),
+        file,
+        manifest,
+        shared,
+        fuse,
+        memory,
+        profile,
+        learned,
+    };
+    let ended = keeper.keep_serving(mounted);
+    status::remove_sockets(&config.state);
+    let recorded = config.record.as_ref().map_or(Ok(()), |target| {
+        record::finish(
+            &config.state,
+            target,
+            keeper.manifest.size(),
+            &keeper.shared,
+        )
+    });
+    ended.and(recorded)
+}
+
+/// Create the state folder and refuse a second daemon on it.
+fn lock_state(state: &Path) -> Result<File, DaemonError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(state);
+    made.map_err(DaemonError::at("create", state))?;
+    let path = state.join("lock");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    let file = options
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&path);
+    let file = file.map_err(DaemonError::at("open", &path))?;
+    let start = Instant::now();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(DaemonError::at("lock", &path)(error)),
+        }
+        // The worker of a keeper that was killed ends by itself.
+        if status::is_answered(state) || start.elapsed() > DRAIN {
+            return Err(DaemonError::Config(format!(
+                "another diffcached uses {}: stop it first or give another --state",
+                state.display()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Check the folder to mount at, and free it from the mounts of daemons that died.
+fn prepare_mount(path: &Path) -> Result<(), DaemonError> {
+    let start = Instant::now();
+    loop {
+        let found = match fs::symlink_metadata(path) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+                eprintln!("Unmounting {}, left by a daemon that died", path.display());
+                rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+                    .map_err(DaemonError::at("unmount", path))?;
+                continue;
+            }
+            found => found.map_err(DaemonError::at("mount at", path))?,
+        };
+        if !found.is_dir() {
+            let reason = io::Error::from_raw_os_error(libc::ENOTDIR);
+            return Err(DaemonError::at("mount at", path)(reason));
+        }
+        if !is_fuse_mount(path).map_err(DaemonError::at("mount at", path))? {
+            return Ok(());
+        }
+        // The end of a daemon's mount is seen a moment after its lock is free.
+        if start.elapsed() > MOUNT_END {
+            return Err(DaemonError::Config(format!(
+                "a FUSE file system is mounted at {}: unmount it or give another --mount",
+                path.display()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Return whether a folder is the root of a mounted FUSE file system.
+fn is_fuse_mount(path: &Path) -> io::Result<bool> {
+    let folder = File::open(path);
+    let folder = match folder {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Ok(true),
+        folder => folder?,
+    };
+    let flags = rustix::fs::AtFlags::EMPTY_PATH;
+    let found = rustix::fs::statx(&folder, c"", flags, rustix::fs::StatxFlags::TYPE)?;
+    let is_root = found
+        .stx_attributes
+        .contains(rustix::fs::StatxAttributes::MOUNT_ROOT);
+    Ok(is_root && rustix::fs::fstatfs(&folder)?.f_type == FUSE_MAGIC)
+}
+
+fn mount(path: &Path, fuse: &OwnedFd) -> Result<(), DaemonError> {
+    let options = format!(
+        "fd={},rootmode=40555,user_id=0,group_id=0,allow_other,max_read={}",
+        fuse.as_raw_fd(),
+        1 << 20
+    );
+    let options =
+        std::ffi::CString::new(options).map_err(|error| DaemonError::Config(error.to_string()))?;
+    // Not read-only: Nova sets the time of a base image that it uses. The worker refuses all other changes.
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount(
+        "diffcached",
+        path,
+        "fuse.diffcached",
+        flags,
+        options.as_c_str(),
+    )
+    .map_err(DaemonError::at("mount at", path))
+}
+
+/// Keep writes of this process and its workers from waiting for memory that only they could free.
+fn flush_io() {
+    // SAFETY: a call with plain numbers.
+    if unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) } != 0 {
+        let error = io::Error::last_os_error();
+        eprintln!("Running without the kernel's I/O flusher mark: {error}");
+    }
+}
+
+fn signal_worker(worker: &Child, signal: rustix::process::Signal) -> Result<(), DaemonError> {
+    match rustix::process::Pid::from_raw(worker.id() as i32) {
+        Some(pid) => rustix::process::kill_process(pid, signal)
+            .map_err(DaemonError::system("signal the worker")),
+        None => Ok(()),
+    }
+}
+
+/// Read what is served now.
+pub fn read(config: &SharedConfig) -> RwLockReadGuard<'_, Config> {
+    config.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Keeper<'_> {
+    fn keep_serving(&self, mounted: Mount<'_>) -> Result<(), DaemonError> {
+        let mut worker = self.start_worker()?;
+        status::serve(
+            self.config.clone(),
+            self.manifest.clone(),
+            self.shared.clone(),
+            Arc::new(Learned::map(&self.learned)?),
+        )?;
+        self.announce(&worker)?;
+        let (mut born, mut pause) = (Instant::now(), FIRST_PAUSE);
+        let mut is_replaced = false;
+        loop {
+            match (signals::wait(None), self.file) {
+                (Some(Signal::Stop), _) | (Some(Signal::Reload), None) => {
+                    drop(mounted);
+                    return self.stop(&mut worker);
+                }
+                (Some(Signal::Reload), Some(file)) => {
+                    if let Some(signal) = self.reload(file) {
+                        is_replaced |= signal == rustix::process::Signal::TERM;
+                        signal_worker(&worker, signal)?;
+                    }
+                }
+                _ => {}
+            }
+            let ended = worker
+                .try_wait()
+                .map_err(DaemonError::system("wait for the worker"))?;
+            let Some(ended) = ended else { continue };
+            if ended.code().is_some() && self.shared.get(Counter::WorkerPid) == 0 {
+                let reason = "the worker could not start: its reason is above";
+                return Err(DaemonError::Config(reason.to_owned()));
+            }
+            let was_replaced = std::mem::take(&mut is_replaced);
+            if !was_replaced {
+                eprintln!("Starting a new worker: the last one ended ({ended})");
+                self.shared.add(Counter::WorkerRestarts, 1);
+            }
+            // A kill from outside says nothing of the worker.
+            let is_killed = ended.signal() == Some(libc::SIGKILL);
+            if born.elapsed() < SOUND_LIFE && !is_killed && !was_replaced {
+                match (signals::wait(Some(pause)), self.file) {
+                    (Some(Signal::Stop), _) | (Some(Signal::Reload), None) => return Ok(()),
+                    (Some(Signal::Reload), Some(file)) => {
+                        // The next worker works by it, without a signal.
+                        let _ = self.reload(file);
+                    }
+                    _ => {}
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            } else {
+                pause = FIRST_PAUSE;
+            }
+            worker = self.start_worker()?;
+            born = Instant::now();
+        }
+    }
+
+    /// Take the configuration of the file, and return the signal for the worker if it is another one: the worker takes a profile from the shared memory, for all else the next one works by it.
+    fn reload(&self, file: &Path) -> Option<rustix::process::Signal> {
+        let fresh = match Config::load(file) {
+            Ok(fresh) => fresh,
+            Err(error) => {
+                eprintln!("Keeping the configuration in use: {error}");
+                return None;
+            }
+        };
+        let mut config = self.config.write().unwrap_or_else(PoisonError::into_inner);
+        if *config == fresh {
+            return None;
+        }
+        if config.profile != fresh.profile {
+            if let Err(error) = self.replace_profile(&fresh) {
+                eprintln!("Keeping the profile in use: {error}");
+            }
+        }
+        let is_other = Config {
+            profile: fresh.profile.clone(),
+            ..config.clone()
+        } != fresh;
+        if config.sources != fresh.sources || config.homes != fresh.homes {
+            self.shared.clear_sources();
+        }
+        if config.hydrate != fresh.hydrate {
+            // A deadline counts from when it was set.
+            self.shared
+                .counter(Counter::StartNs)
+                .store(record::now_ns(), Ordering::SeqCst);
+        }
+        *config = fresh;
+        Some(match is_other {
+            true => rustix::process::Signal::TERM,
+            false => rustix::process::Signal::HUP,
+        })
+    }
+
+    fn replace_profile(&self, config: &Config) -> Result<(), DaemonError> {
+        let chunks = self.manifest.size().div_ceil(CHUNK);
+        profile::replace(&self.profile, &config.load_profile(chunks)?)
+            .map_err(DaemonError::system("hand the profile over"))
+    }
+
+    fn start_worker(&self) -> Result<Child, DaemonError> {
+        let program = std::env::current_exe().map_err(DaemonError::system("find diffcached"))?;
+        let config = serde_json::to_string(&*read(&self.config))
+            .map_err(|error| DaemonError::Config(error.to_string()))?;
+        Command::new(&program)
+            .args(["worker", &config])
+            .arg(self.fuse.as_fd().as_raw_fd().to_string())
+            .arg(self.memory.as_fd().as_raw_fd().to_string())
+            .arg(self.profile.as_fd().as_raw_fd().to_string())
+            .arg(self.learned.as_fd().as_raw_fd().to_string())
+            .spawn()
+            .map_err(DaemonError::at("start", &program))
+    }
+
+    /// Print the line that says that the file can be read, from a thread: it waits for the worker's first answers.
+    fn announce(&self, worker: &Child) -> Result<(), DaemonError> {
+        let (config, shared) = (read(&self.config).clone(), self.shared.clone());
+        let path = config.mount.join(self.manifest.content_id_hex());
+        let manifest = self.manifest.clone();
+        let mut line = json!({
+            "ready": true,
+            "path": path,
+            "size": self.manifest.size(),
+            "chunk": CHUNK,
+            "pid": std::process::id(),
+            "worker_pid": worker.id(),
+        });
+        let run = move || {
+            let mut announced = || -> io::Result<()> {
+                fs::metadata(&path)?;
+                let presence = leaves::count_chunks(&config.state, &manifest)?;
+                line["hydration"] = status::describe_hydration(&config, &shared, presence);
+                if let (Some(deadline), Some(earliest), Some(false)) = (
+                    line["hydration"]["deadline_s"].as_f64(),
+                    line["hydration"]["earliest_s"].as_f64(),
+                    line["hydration"]["kept"].as_bool(),
+                ) {
+                    let image = config.image();
+                    eprintln!("Cannot complete {image} within {deadline} s, at the earliest in {earliest:.0} s: raise --rate or the deadline");
+                }
+                let mut out = io::stdout().lock();
+                writeln!(out, "{line}")?;
+                out.flush()
+            };
+            if let Err(error) = announced() {
+                eprintln!("Could not announce {}: {error}", path.display());
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("ready".to_owned())
+            .spawn(run);
+        thread
+            .map(drop)
+            .map_err(DaemonError::system("start a thread"))
+    }
+
+    /// End the worker after its answers; kill it when it takes too long, which costs no more than a new verification.
+    fn stop(&self, worker: &mut Child) -> Result<(), DaemonError> {
+        self.shared
+            .counter(Counter::WorkerPid)
+            .store(0, Ordering::SeqCst);
+        signal_worker(worker, rustix::process::Signal::TERM)?;
+        let start = Instant::now();
+        while start.elapsed() < DRAIN {
+            let ended = worker
+                .try_wait()
+                .map_err(DaemonError::system("wait for the worker"))?;
+            if ended.is_some() {
+                return Ok(());
+            }
+            signals::wait(Some(Duration::from_millis(20)));
+        }
+        eprintln!(
+            "Killing a worker that did not end within {} s",
+            DRAIN.as_secs()
+        );
+        worker
+            .kill()
+            .map_err(DaemonError::system("kill the worker"))
+    }
+}

@@ -1,0 +1,10 @@
+//! The processes and what they share: the supervisor, a keeper and a worker for each image, their memory, signals and control sockets.
+
+pub mod http;
+pub mod keeper;
+pub mod mapping;
+pub mod shared;
+pub mod signals;
+pub mod status;
+pub mod supervisor;
+pub mod worker;

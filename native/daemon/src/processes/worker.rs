@@ -1,0 +1,350 @@
+//! The process that answers requests: one thread per slot.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use caps::CapSet;
+use diffcache_core::manifest::Manifest;
+use diffcache_prefetch::replay::Policy;
+use diffcache_prefetch::Chunk;
+use fuse_backend_rs::api::server::Server;
+use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
+use rustix::io::Errno;
+
+use crate::config::{self, BuildPlace, Config, HomeHost, Hydrate, Identity, Place};
+use crate::error::DaemonError;
+use crate::image::aside::FETCHERS;
+use crate::image::filesystem::Directory;
+use crate::image::lazy_file::LazyFile;
+use crate::image::leaves::Leaves;
+use crate::peers::hints::{Exchange, Hints};
+use crate::peers::homes::{self, Home, Homes};
+use crate::peers::peer::{Peers, Role};
+use crate::peers::peer_requests;
+use crate::prefetch::hydration::Plan;
+use crate::prefetch::learned::Learned;
+use crate::prefetch::prefetcher::Prefetcher;
+use crate::prefetch::profile;
+use crate::prefetch::record::Recorder;
+use crate::processes::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
+use crate::processes::signals::{self, Signal};
+use crate::sources::build::BuildSource;
+use crate::sources::local::LocalSource;
+use crate::sources::local_patch;
+use crate::sources::selection::Sources;
+use crate::sources::source::{self, Source};
+use crate::sources::version::VersionSource;
+
+/// A request needs this much at least to be one.
+const HEADER_LEN: usize = 40;
+
+/// How often the files of the identity are looked at.
+const LOOK_TIME: Duration = Duration::from_secs(5);
+/// Until this host is announced to the others: by then its data plane serves the image, too.
+const ANNOUNCE_PAUSE: Duration = Duration::from_secs(1);
+
+/// The files of this host's identity, as they were when they were read.
+struct IdentityFiles<'a> {
+    identity: &'a Identity,
+    stamps: Vec<Option<SystemTime>>,
+}
+
+impl IdentityFiles<'_> {
+    fn new(identity: &Identity) -> IdentityFiles<'_> {
+        IdentityFiles {
+            identity,
+            stamps: stamps(identity),
+        }
+    }
+
+    /// Return whether a file was replaced. One that is gone for a moment is not.
+    fn have_changed(&self) -> bool {
+        let stamps = stamps(self.identity);
+        stamps.iter().all(Option::is_some) && stamps != self.stamps
+    }
+}
+
+fn stamps(identity: &Identity) -> Vec<Option<SystemTime>> {
+    let stamp = |path: &PathBuf| std::fs::metadata(path).and_then(|found| found.modified());
+    identity.files().map(|path| stamp(path).ok()).collect()
+}
+
+struct Service {
+    server: Server<Directory>,
+    fuse: BorrowedFd<'static>,
+    shared: Arc<Shared>,
+    ended: AtomicBool,
+}
+
+/// Answer requests of `fuse` until SIGTERM or the end of the mount, with the memory of `memory` and `learned` and the profile of `profile`.
+///
+/// # Errors
+/// As `DaemonError`, before the first answer.
+pub fn run(
+    config: &Config,
+    fuse: BorrowedFd<'static>,
+    memory: BorrowedFd<'_>,
+    profile: BorrowedFd<'_>,
+    learned: BorrowedFd<'_>,
+) -> Result<(), DaemonError> {
+    signals::block();
+    drop_privileges()?;
+    let shared = Arc::new(Shared::map(memory)?);
+    let leaves = Leaves::open(&config.state, config.load_manifest()?)?;
+    let wait = Duration::from_secs_f64(config.wait);
+    let prefetcher = open_prefetcher(config, &leaves, &shared, profile)?.map(Arc::new);
+    let learned = Learned::map(learned)?;
+    learned.take_over();
+    let taught = config.homes.as_ref().filter(|_| config.hints);
+    let hints = taught.map(|homes| {
+        let ranked = homes::rank(homes, leaves.manifest().content_id());
+        let names: Vec<_> = ranked.iter().map(|host| host.name.as_str()).collect();
+        let prefetcher = prefetcher.clone();
+        Arc::new(Hints::new(
+            &homes.own,
+            &names,
+            &learned,
+            prefetcher,
+            shared.clone(),
+        ))
+    });
+    let sources = open_sources(config, leaves.manifest(), &shared, hints.as_ref())?;
+    let file = LazyFile::new(leaves, sources, shared.clone(), wait, prefetcher);
+    let file = Arc::new(file);
+    let recorder = config
+        .record
+        .is_some()
+        .then(|| Recorder::open(&config.state, shared.clone()));
+    let directory = Directory::new(file.clone(), learned, hints.clone(), recorder.transpose()?);
+    let service = Arc::new(Service {
+        server: Server::new(directory),
+        fuse,
+        shared: shared.clone(),
+        ended: AtomicBool::new(false),
+    });
+    peer_requests::serve(&config.state, &file)?;
+    peer_requests::serve_hints(&config.state, hints)?;
+    if !file.sources().homes().is_alone() {
+        let (probing, announced) = (file.clone(), file.clone());
+        spawn("probe", move || probing.probe_homes())?;
+        let chunks = file.leaves().chunk_count();
+        spawn("announce", move || {
+            std::thread::sleep(ANNOUNCE_PAUSE);
+            announced.sources().announce(chunks);
+        })?;
+    }
+    for index in 0..SLOTS {
+        let service = service.clone();
+        spawn("fuse", move || service.serve_slot(index))?;
+    }
+    for _ in 0..FETCHERS {
+        let file = file.clone();
+        spawn("fetch", move || file.fetch_aside())?;
+    }
+    for _ in 0..file.prefetches() {
+        let file = file.clone();
+        spawn("prefetch", move || file.prefetch())?;
+    }
+    if config.files {
+        let file = file.clone();
+        spawn("files", move || file.follow_files())?;
+    }
+    if config.hydrate == Hydrate::Profile {
+        let file = file.clone();
+        spawn("profile", move || file.complete_profile())?;
+    }
+    if !matches!(config.hydrate, Hydrate::None | Hydrate::Profile) {
+        let (file, plan) = (file.clone(), Plan::new(config));
+        spawn("hydrate", move || file.hydrate(&plan))?;
+    }
+    let pid = u64::from(std::process::id());
+    shared
+        .counter(Counter::WorkerPid)
+        .store(pid, Ordering::SeqCst);
+    let identity = IdentityFiles::new(&config.identity);
+    let mut looked = Instant::now();
+    while !service.ended.load(Ordering::SeqCst) {
+        match signals::wait(Some(Duration::from_millis(200))) {
+            Some(Signal::Stop) => break,
+            Some(Signal::Reload) => take_profile(&file, profile),
+            _ => {}
+        }
+        if looked.elapsed() > LOOK_TIME {
+            looked = Instant::now();
+            if identity.have_changed() {
+                eprintln!(
+                    "Ending this worker, so that the next one uses the new key and certificates"
+                );
+                break;
+            }
+        }
+    }
+    let closed = file.leaves().close();
+    closed.map_err(DaemonError::at("close the state of", &config.state))
+}
+
+/// Prefetch by the profile that the keeper has put in place of the last one.
+fn take_profile(file: &LazyFile, profile: BorrowedFd<'_>) {
+    match profile::from_shared(profile) {
+        Ok(profile) => file.replace_profile(profile),
+        Err(error) => eprintln!("Keeping the profile in use: {error}"),
+    }
+}
+
+fn open_sources(
+    config: &Config,
+    manifest: &Manifest,
+    shared: &Arc<Shared>,
+    hints: Option<&Arc<Hints>>,
+) -> Result<Sources, DaemonError> {
+    let builds = config.sources.iter().filter_map(Place::build);
+    let patches: Vec<_> = builds
+        .flat_map(BuildPlace::patches)
+        .map(|patch| patch.id)
+        .collect();
+    local_patch::remove_others(&config.state, &patches)
+        .map_err(DaemonError::at("remove old patches from", &config.state))?;
+    let peers = Peers::new(&config.identity)?;
+    let manifest = Arc::new(manifest.clone());
+    let open = |place: &Place| match place {
+        Place::Plain(image) => Ok(source::open_plain(image)),
+        Place::Local(place) => Ok(Box::new(LocalSource::new(place)) as Box<dyn Source>),
+        Place::Version(place) => Ok(Box::new(VersionSource::new(place)) as Box<dyn Source>),
+        Place::Build(place) => {
+            let source = BuildSource::open(place, &peers, &manifest, &config.state)?;
+            Ok(Box::new(source) as Box<dyn Source>)
+        }
+        Place::Peer(place) => {
+            let role = match place.wan {
+                true => Role::Repository,
+                false => Role::Holder,
+            };
+            peers.open(&place.peer, role, &manifest)
+        }
+    };
+    let sources: Result<Vec<_>, _> = config.sources.iter().map(open).collect();
+    let homes = match &config.homes {
+        Some(homes) => open_homes(homes, &peers, &manifest, hints)?,
+        None => Homes::default(),
+    };
+    Ok(Sources::new(sources?, shared.clone()).with_homes(homes))
+}
+
+fn open_homes(
+    homes: &config::Homes,
+    peers: &Peers,
+    manifest: &Arc<Manifest>,
+    hints: Option<&Arc<Hints>>,
+) -> Result<Homes, DaemonError> {
+    let open = |(place, host): (usize, &HomeHost)| -> Result<Option<Home>, DaemonError> {
+        if host.name == homes.own {
+            return Ok(None);
+        }
+        let exchange = hints.cloned().map(|hints| Exchange { hints, place });
+        let open = |role| peers.open_with(&host.url, role, manifest, exchange.clone());
+        Ok(Some(Home::new(open(Role::Home)?, open(Role::Holder)?)))
+    };
+    let ranked = homes::rank(homes, manifest.content_id());
+    let members: Result<_, _> = ranked.into_iter().enumerate().map(open).collect();
+    Ok(Homes::new(members?))
+}
+
+fn open_prefetcher(
+    config: &Config,
+    leaves: &Leaves,
+    shared: &Shared,
+    profile: BorrowedFd<'_>,
+) -> Result<Option<Prefetcher>, DaemonError> {
+    if !config.prefetch {
+        return Ok(None);
+    }
+    let profile =
+        profile::from_shared(profile).map_err(DaemonError::system("take the profile over"))?;
+    // Chunks beyond the last number are read on demand.
+    let chunks = Chunk::try_from(leaves.chunk_count()).unwrap_or(Chunk::MAX);
+    let prefetcher = Prefetcher::new(chunks, profile, Policy::default());
+    if shared.get(Counter::Reads) > 0 {
+        // The worker before this one had begun.
+        prefetcher.begin();
+    } else if config.hydrate == Hydrate::Profile {
+        prefetcher.begin_profile();
+    }
+    Ok(Some(prefetcher))
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), DaemonError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread
+        .map(drop)
+        .map_err(DaemonError::system("start a thread"))
+}
+
+/// Give up all capabilities, and end with the keeper.
+fn drop_privileges() -> Result<(), DaemonError> {
+    let signal = Some(rustix::process::Signal::TERM);
+    rustix::process::set_parent_process_death_signal(signal)
+        .map_err(DaemonError::system("tie the worker to its keeper"))?;
+    rustix::thread::set_no_new_privs(true).map_err(DaemonError::system("forbid new privileges"))?;
+    for set in [CapSet::Effective, CapSet::Inheritable, CapSet::Permitted] {
+        caps::clear(None, set).map_err(|error| {
+            DaemonError::System("drop capabilities", std::io::Error::other(error))
+        })?;
+    }
+    Ok(())
+}
+
+impl Service {
+    fn serve_slot(&self, index: usize) {
+        // SAFETY: each index is given to one thread.
+        let slot = unsafe { self.shared.slot(index) };
+        let mut reply = vec![0; SLOT_LEN];
+        // What the worker before this one did not answer.
+        let left = request_len(slot);
+        if left != 0 {
+            self.answer(slot, left, &mut reply);
+            free(slot);
+        }
+        // The pages of any request are there before the kernel fills them: a kill cannot interrupt that.
+        slot[..8192].fill(0);
+        loop {
+            match rustix::io::read(self.fuse, &mut *slot) {
+                Ok(len) => self.answer(slot, len, &mut reply),
+                // A request was interrupted before it was read, or a signal came.
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                Err(Errno::NODEV) => break,
+                Err(error) => {
+                    eprintln!("Could not read a FUSE request: {error}");
+                    break;
+                }
+            }
+            free(slot);
+        }
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    fn answer(&self, slot: &mut [u8], len: usize, reply: &mut [u8]) {
+        let Some(request) = slot.get_mut(..len).filter(|_| len >= HEADER_LEN) else {
+            eprintln!("Ignoring a FUSE request of {len} bytes");
+            return;
+        };
+        let reader = Reader::<()>::from_fuse_buffer(FuseBuf::new(request));
+        let writer = FuseDevWriter::<()>::new(self.fuse.as_raw_fd(), reply);
+        let (Ok(reader), Ok(writer)) = (reader, writer) else {
+            eprintln!("Could not prepare the answer of a FUSE request");
+            return;
+        };
+        // ENOENT: the kernel has forgotten the request, or has the answer of the worker before this one.
+        if let Err(error) = self
+            .server
+            .handle_message(reader, writer.into(), None, None)
+        {
+            let text = error.to_string();
+            if !text.contains("os error 2)") {
+                eprintln!("Could not answer a FUSE request: {text}");
+            }
+        }
+    }
+}
