@@ -14,7 +14,7 @@
 import fixtures
 from osprofiler import notifier
 
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 
 KEY = 'a-key-of-tests'
 

@@ -14,8 +14,8 @@
 
 Usage: check_docs.py [DIRECTORY]
 
-A literal in the documents (``agent.images.serving`` or
-``agent/images/serving.py``) that begins with a package of the suite has to
+A literal in the documents (``agent.images.filling`` or
+``agent/images/filling.py``) that begins with a package of the suite has to
 name a module, or something in one. The document on architecture has to name
 every package. Prints one line for each finding, and exits with 1 if there was
 any.

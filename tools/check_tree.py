@@ -55,7 +55,7 @@ CONFLICT = re.compile(r'^(<{7}|>{7}|\|{7})( |$)')
 
 # What handles files in directories that other users may change; a descriptor
 # of the directory, not a path, is what its files are handled by.
-FOREIGN = (f'{PACKAGE}/agent/images/outputs.py',
+FOREIGN = (f'{PACKAGE}/agent/images/delivery/outputs.py',
            f'{PACKAGE}/agent/local/delivery.py',
            f'{PACKAGE}/agent/privileged/',
            f'{PACKAGE}/versions/disks/', f'{PACKAGE}/versions/guests/',

@@ -31,7 +31,7 @@ from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.ssdcache import moves as volume_moves
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
-from diffcache_openstack.common import metrics
+from diffcache_openstack.common.telemetry import metrics
 from diffcache_openstack import objects
 from diffcache_openstack.sites import view as views
 

@@ -42,18 +42,18 @@ from diffcache_openstack.agent.images import borrowing
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
-from diffcache_openstack.agent.images import file_cache
+from diffcache_openstack.agent.images.delivery import file_cache
+from diffcache_openstack.agent.images.delivery import outputs
+from diffcache_openstack.agent.images.delivery import recipes
+from diffcache_openstack.agent.images.delivery import serving
 from diffcache_openstack.agent.images import filling
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import new_images
-from diffcache_openstack.agent.images import outputs
 from diffcache_openstack.agent.images import patch_requests
-from diffcache_openstack.agent.images import recipes
 from diffcache_openstack.agent.images import retention
-from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import sources
 from diffcache_openstack.agent.images import status as statuses
-from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.lazy import boot_sets as lazy_boot_sets
 from diffcache_openstack.agent.lazy import daemon as lazy_daemon
@@ -97,11 +97,11 @@ from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import metrics
 from diffcache_openstack.common import service
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import metrics
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.common import windows
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import agent_volumes_api

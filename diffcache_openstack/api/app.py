@@ -39,7 +39,7 @@ from diffcache_openstack.api import routing
 from diffcache_openstack.api import validation
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common.signing import host_keys
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor import quotas
 from diffcache_openstack.conductor import servers

@@ -20,7 +20,7 @@ import os
 import pathlib
 
 from diffcache_openstack.api import app
-from diffcache_openstack.common import logs
+from diffcache_openstack.common.telemetry import logs
 from diffcache_openstack.conf import opts
 
 NAME = 'diffcache-api'

@@ -25,7 +25,7 @@ import typing
 import urllib.parse
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 
 # No answer has longer lines, and no single answer is longer.
 _LONGEST_LINE = 1 << 20

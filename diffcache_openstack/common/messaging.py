@@ -30,10 +30,10 @@ from oslo_versionedobjects import exception as ovo_exception
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import logs
 from diffcache_openstack.common import rpc_history
 from diffcache_openstack.common.signing import signatures
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import logs
+from diffcache_openstack.common.telemetry import tracing
 
 LOG = log.getLogger(__name__)
 

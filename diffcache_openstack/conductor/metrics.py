@@ -24,7 +24,7 @@ from oslo_log import log
 from prometheus_client import registry as registries
 import sqlalchemy.exc
 
-from diffcache_openstack.common import metrics
+from diffcache_openstack.common.telemetry import metrics
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db.views import monitoring_views

@@ -22,11 +22,11 @@ import oslo_messaging
 import prometheus_client
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import metrics
 from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common import service
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.telemetry import metrics
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import demand
 from diffcache_openstack.conductor.endpoints import agents as agent_endpoint

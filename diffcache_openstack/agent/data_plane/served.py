@@ -19,7 +19,7 @@ import logging
 import threading
 
 from diffcache_openstack.agent.data_plane import interface
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 
 LOG = logging.getLogger(__name__)
 

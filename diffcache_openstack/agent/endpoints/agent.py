@@ -17,8 +17,8 @@ import typing
 import oslo_messaging
 
 from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.images.delivery import serving
 from diffcache_openstack.agent.images import filling
-from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.images import status as statuses
 from diffcache_openstack.agent.local import delivery as deliveries
 from diffcache_openstack.agent.repository import arriving_images

@@ -33,8 +33,8 @@ import threading
 import time
 
 from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import sources as site_sources
-from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers as transfer
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions

@@ -22,7 +22,7 @@ import pathlib
 import threading
 
 from diffcache_openstack.agent.images import building
-from diffcache_openstack.agent.images import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import transfers as transfer
 from diffcache_openstack.agent.state import borrowed as borrowed_files
 from diffcache_openstack.agent.state import host as hosts

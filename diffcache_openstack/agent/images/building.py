@@ -29,16 +29,16 @@ import uuid
 
 from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import failover
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import sources as site_sources
-from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers as transfer
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 

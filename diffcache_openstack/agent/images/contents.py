@@ -21,16 +21,16 @@ import uuid
 from diffcache_openstack.agent.images import arrivals as arriving
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import costs as prices
+from diffcache_openstack.agent.images.limits import pulse as pulses
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import patch_requests
-from diffcache_openstack.agent.images import pulse as pulses
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 

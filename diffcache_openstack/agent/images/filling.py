@@ -30,9 +30,9 @@ import typing
 from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import arrivals as arriving
 from diffcache_openstack.agent.images import building
-from diffcache_openstack.agent.images import job_limits
+from diffcache_openstack.agent.images.limits import job_limits
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions

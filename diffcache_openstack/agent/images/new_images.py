@@ -23,7 +23,7 @@ import logging
 import threading
 import time
 
-from diffcache_openstack.agent.images import pauses
+from diffcache_openstack.agent.images.limits import pauses
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions

@@ -28,9 +28,9 @@ import statistics
 import threading
 import time
 
-from diffcache_openstack.agent.images import pauses
+from diffcache_openstack.agent.images.limits import pauses
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import sources as site_sources
-from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions

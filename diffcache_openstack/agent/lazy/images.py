@@ -30,7 +30,7 @@ from oslo_config import cfg
 
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import costs as prices
-from diffcache_openstack.agent.images import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import transfers as transfer
 from diffcache_openstack.agent.lazy import boot_sets as lazy_boot_sets
 from diffcache_openstack.agent.lazy import daemon as daemons

@@ -42,7 +42,7 @@ from diffcache_openstack.agent.ssdcache import page_caches
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.ssdcache import wanted as wanted_volumes
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.objects import fields as object_fields
 from diffcache_openstack.ssdcache import server as server_options
 

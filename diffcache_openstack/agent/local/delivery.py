@@ -15,8 +15,8 @@ import pathlib
 
 from diffcache_openstack.agent.images import borrowing as borrowings
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import outputs as output_files
-from diffcache_openstack.agent.images import serving
+from diffcache_openstack.agent.images.delivery import outputs as output_files
+from diffcache_openstack.agent.images.delivery import serving
 from diffcache_openstack.agent.state import site_map as maps
 from diffcache_openstack import objects
 

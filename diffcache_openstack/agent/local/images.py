@@ -17,9 +17,9 @@ import typing
 
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs as prices
+from diffcache_openstack.agent.images.delivery import recipes
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import new_images
-from diffcache_openstack.agent.images import recipes
-from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.state import site_map as maps
 from diffcache_openstack.blocks.codecs import base as codec_base

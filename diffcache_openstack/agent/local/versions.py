@@ -17,7 +17,7 @@ import tempfile
 import typing
 
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import outputs as output_files
+from diffcache_openstack.agent.images.delivery import outputs as output_files
 from diffcache_openstack.agent.lazy import images as lazy_images
 from diffcache_openstack.agent.lazy import versions as lazy_versions
 from diffcache_openstack.agent.versions import service as version_service

@@ -16,7 +16,7 @@ import os
 import pathlib
 import threading
 
-from diffcache_openstack.agent.images import outputs
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.privileged import contexts
 from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions

@@ -20,7 +20,7 @@ from oslo_config import cfg
 from oslo_privsep import capabilities
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent.images import outputs
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.privileged import contexts
 from diffcache_openstack.agent.privileged import disks as privileged_disks
 from diffcache_openstack.agent.privileged import outputs as privileged_outputs

@@ -22,7 +22,7 @@ from diffcache_openstack import objects
 
 
 class Images(typing.Protocol):
-    """Source of base images; see :class:`.images.serving.ImageServer`."""
+    """Source of base images: see :class:`.delivery.serving.ImageServer`."""
 
     def deliver_content(self, content_id: str | None, output: pathlib.Path
                         ) -> bool:

@@ -22,7 +22,7 @@ from tests import base
 # mounted once more.
 _DELIVER = '''
 import pathlib, sys
-from diffcache_openstack.agent.images import outputs
+from diffcache_openstack.agent.images.delivery import outputs
 root = pathlib.Path(sys.argv[1])
 output = outputs.LocalOutput(root / 'instances' / 'disk')
 print(output.can_take(root / 'staging' / 'image'))

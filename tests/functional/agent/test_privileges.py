@@ -42,7 +42,7 @@ conf.set_override('state_dir', str(root / 'state'), 'agent')
 conf.set_override('output_directories', [str(root / 'instances')], 'agent')
 conf.set_override('directories', [str(root / 'instances')], 'versions')
 Outputs = start.separate(conf)
-from diffcache_openstack.agent.images import outputs
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import disk_files, nbd, locks
 from diffcache_openstack.versions.disks import disk_writers

@@ -22,7 +22,7 @@ from werkzeug import test as http
 
 from diffcache_openstack.api import app
 from diffcache_openstack.common import local_client
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import view
 from testing import spans as taken
 from testing import tokens

@@ -23,12 +23,12 @@ from diffcache_openstack.agent.images import arrivals
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
+from diffcache_openstack.agent.images.delivery import serving
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.agent.images import retention
-from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import sources
-from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import borrowed
 from diffcache_openstack.agent.state import holdings

@@ -18,7 +18,7 @@ from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import rpc_history
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base

@@ -16,7 +16,7 @@ import uuid
 
 from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.data_plane import served
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import view as views
 from tests import base
 from tests import traces

@@ -13,7 +13,7 @@ import stat
 import uuid
 
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
-from diffcache_openstack.agent.images import outputs
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import on_demand

@@ -15,13 +15,13 @@ from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import arrivals
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images import filling
-from diffcache_openstack.agent.images import outputs
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 from tests.unit.agent import fakes
-from tests.unit.agent.images import test_serving
+from tests.unit.agent.images.delivery import test_serving
 
 BASE, TARGET = test_serving.BASE, test_serving.TARGET
 PATCH = fakes.make_patch(BASE, TARGET)

@@ -16,7 +16,7 @@ import threading
 
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import filling
-from diffcache_openstack.agent.images import job_limits as shares
+from diffcache_openstack.agent.images.limits import job_limits as shares
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view

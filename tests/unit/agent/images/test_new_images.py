@@ -11,12 +11,12 @@
 #    under the License.
 """Images that a host needs before the catalogue has them."""
 
+from diffcache_openstack.agent.images.limits import pauses
 from diffcache_openstack.agent.images import new_images
-from diffcache_openstack.agent.images import pauses
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from tests.unit.agent import fakes
-from tests.unit.agent.images import test_serving
+from tests.unit.agent.images.delivery import test_serving
 
 NEW = test_serving.TARGET + b'of a moment ago'
 

@@ -15,7 +15,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.sites import view
 from tests.unit.agent import fakes
-from tests.unit.agent.images import test_serving
+from tests.unit.agent.images.delivery import test_serving
 
 BASE, TARGET = test_serving.BASE, test_serving.TARGET
 PATCH = fakes.make_patch(BASE, TARGET)

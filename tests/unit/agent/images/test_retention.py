@@ -13,8 +13,8 @@ from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.sites import view
 from tests.unit.agent import fakes
-from tests.unit.agent.images import test_recipes
-from tests.unit.agent.images import test_serving
+from tests.unit.agent.images.delivery import test_recipes
+from tests.unit.agent.images.delivery import test_serving
 
 BASE, TARGET = test_serving.BASE, test_serving.TARGET
 

@@ -14,10 +14,10 @@ import pathlib
 import uuid
 
 from diffcache_openstack.agent.data_plane import interface
-from diffcache_openstack.agent.images import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 from tests import base

@@ -20,7 +20,7 @@ import uuid
 
 import fixtures
 
-from diffcache_openstack.agent.images import pulse
+from diffcache_openstack.agent.images.limits import pulse
 from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.local import api
 from diffcache_openstack.agent.local import messages
@@ -28,7 +28,7 @@ from diffcache_openstack.agent.local import server
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests import base

@@ -15,7 +15,7 @@ import os
 
 from diffcache_openstack.agent.privileged import outputs
 from diffcache_openstack.common import exceptions
-from tests.unit.agent.images import test_outputs
+from tests.unit.agent.images.delivery import test_outputs
 
 
 class PrivilegedOutputsTest(test_outputs.OutputsTest):

@@ -12,7 +12,7 @@
 
 import os
 
-from diffcache_openstack.agent.images import outputs
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.state import borrowed
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions

@@ -30,10 +30,10 @@ import uuid
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs as prices
-from diffcache_openstack.agent.images import file_cache
+from diffcache_openstack.agent.images.delivery import file_cache
+from diffcache_openstack.agent.images.delivery import streams
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import streams
-from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions

@@ -20,7 +20,7 @@ import dataclasses
 import typing
 
 from diffcache_openstack.agent.data_plane import interface
-from diffcache_openstack.agent.images import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.common import windows
 from diffcache_openstack.sites import view as views
 

@@ -29,16 +29,16 @@ import uuid
 from diffcache_openstack.agent.images import build_modes
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import outputs
+from diffcache_openstack.agent.images.delivery import outputs
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack import objects
 from diffcache_openstack.sites import view as views
 

@@ -37,7 +37,7 @@ import typing
 import uuid
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import span_sender
+from diffcache_openstack.common.telemetry import span_sender
 
 if typing.TYPE_CHECKING:
     from oslo_config import cfg

@@ -15,7 +15,7 @@ import os
 import queue
 import threading
 
-from diffcache_openstack.common import span_sender
+from diffcache_openstack.common.telemetry import span_sender
 from tests import base
 
 

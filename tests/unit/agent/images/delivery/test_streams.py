@@ -15,8 +15,8 @@ import threading
 
 import fixtures
 
-from diffcache_openstack.agent.images import file_cache
-from diffcache_openstack.agent.images import streams
+from diffcache_openstack.agent.images.delivery import file_cache
+from diffcache_openstack.agent.images.delivery import streams
 from diffcache_openstack.common import exceptions
 from tests import base
 

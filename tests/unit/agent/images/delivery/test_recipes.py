@@ -20,8 +20,8 @@ import threading
 import fixtures
 
 from diffcache_openstack.agent.images import costs
-from diffcache_openstack.agent.images import file_cache
-from diffcache_openstack.agent.images import recipes
+from diffcache_openstack.agent.images.delivery import file_cache
+from diffcache_openstack.agent.images.delivery import recipes
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view

@@ -10,7 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import pulse
+from diffcache_openstack.agent.images.limits import pulse
 from tests import base
 
 

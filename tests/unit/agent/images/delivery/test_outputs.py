@@ -15,14 +15,14 @@ import os
 import stat
 
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import outputs
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from tests import base
-from tests.unit.agent.images import test_serving
+from tests.unit.agent.images.delivery import test_serving
 
 
 class OutputsTest(base.TestCase):

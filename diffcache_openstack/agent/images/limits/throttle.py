@@ -20,7 +20,7 @@ import collections.abc
 import threading
 
 from diffcache_openstack.agent.data_plane import interface
-from diffcache_openstack.agent.images import pulse as pulses
+from diffcache_openstack.agent.images.limits import pulse as pulses
 from diffcache_openstack.common import exceptions
 
 

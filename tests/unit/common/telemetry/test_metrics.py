@@ -19,7 +19,7 @@ import urllib.request
 import prometheus_client
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import metrics
+from diffcache_openstack.common.telemetry import metrics
 from tests import base
 
 

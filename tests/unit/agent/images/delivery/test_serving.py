@@ -15,8 +15,8 @@ import threading
 
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import outputs
-from diffcache_openstack.agent.images import serving as serve
+from diffcache_openstack.agent.images.delivery import outputs
+from diffcache_openstack.agent.images.delivery import serving as serve
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects

@@ -27,7 +27,7 @@ from osprofiler import profiler
 from osprofiler import web
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import tracing
+from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.conf import opts
 from tests import base
 from tests import traces

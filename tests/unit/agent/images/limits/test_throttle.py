@@ -10,7 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.agent.data_plane import interface
-from diffcache_openstack.agent.images import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.common import exceptions
 from tests import base
 from tests.unit.agent import fakes

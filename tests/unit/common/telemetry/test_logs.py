@@ -16,7 +16,7 @@ import logging
 
 from oslo_config import cfg
 
-from diffcache_openstack.common import logs
+from diffcache_openstack.common.telemetry import logs
 from tests import base
 
 

@@ -23,7 +23,7 @@ import os
 import pathlib
 import threading
 
-from diffcache_openstack.agent.images import file_cache
+from diffcache_openstack.agent.images.delivery import file_cache
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
