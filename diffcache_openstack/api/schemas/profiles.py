@@ -15,12 +15,20 @@ from diffcache_openstack.api.schemas import common
 from diffcache_openstack.prefetch import profiles
 
 _LABEL = {'type': 'string', 'pattern': f'^{profiles.LABEL_PATTERN}$'}
-_ROWS = {
-    'type': 'array', 'maxItems': profiles.MOST_ROWS,
-    'items': {'type': 'array', 'minItems': 3, 'maxItems': 3,
-              'prefixItems': [
-                  common.COUNT, {'type': 'integer', 'minimum': 1},
-                  {'type': 'number', 'minimum': 0}]}}
+# As many chunks as an image of 2 ** 64 bytes has.
+_MOST_CHUNKS = 2 ** 64 // profiles.CHUNK
+
+
+def _rows(count: common.Schema, mean_us: common.Schema) -> common.Schema:
+    """Return the schema of [chunk, count, mean_us] rows."""
+    chunk = {'type': 'integer', 'minimum': 0, 'maximum': _MOST_CHUNKS}
+    return {'type': 'array', 'maxItems': profiles.MOST_ROWS,
+            'items': {'type': 'array', 'minItems': 3, 'maxItems': 3,
+                      'prefixItems': [chunk, count, mean_us]}}
+
+
+_COUNT = {'type': 'integer', 'minimum': 1}
+_MEAN = {'type': 'number', 'minimum': 0}
 _PROFILE = {
     'id': common.UUID, 'image_id': common.TEMPLATE,
     'project_id': common.TEXT_OR_NULL, 'label': _LABEL,
@@ -39,13 +47,16 @@ LIST_QUERY = common.paged_query({
               ' such as the name of a flavor.'}})
 LIST = common.listing('profiles', common.closed(_PROFILE, _OPTIONAL))
 SHOW = common.closed({'profile': common.closed({
-    **_PROFILE, 'chunk': common.COUNT, 'rows': _ROWS}, _OPTIONAL)})
+    **_PROFILE, 'chunk': common.COUNT, 'rows': _rows(_COUNT, _MEAN)},
+    _OPTIONAL)})
 IMPORT = common.closed({'profile': common.closed({
     'image_id': {**common.TEMPLATE, 'description': 'Image that it is of.'},
     'label': {**_LABEL, 'description': 'Label of the servers that it is for;'
               ' none by default.'},
     'chunk': {'enum': [profiles.CHUNK],
               'description': 'Bytes of a chunk.'},
-    'rows': {**_ROWS, 'description': 'For each chunk that was read its'
+    'rows': {**_rows({**_COUNT, 'maximum': profiles.MOST_INSTANCES},
+                     {**_MEAN, 'maximum': profiles.LATEST_US}),
+             'description': 'For each chunk that was read its'
              ' number, how many instances read it, and the mean of the'
              ' microseconds from their start to that read.'}}, ['label'])})

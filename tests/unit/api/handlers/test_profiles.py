@@ -194,6 +194,15 @@ class TestRefusals(ProfilesTest):
                          user='member')
         self.assertEqual([], self.ids())
 
+    def test_rows_of_numbers_that_no_reads_lead_to(self):
+        """The sums of some would be no number, which was an error 500."""
+        for row, field in (([2 ** 50, 1, 1], 0), ([0, 10 ** 6 + 1, 1], 1),
+                           ([0, 10 ** 4000, 1], 1), ([0, 1, 4e9], 2),
+                           ([0, 10 ** 6, 1e308], 2)):
+            error = self.refused(400, 'POST', PATH, self.wanted(rows=[row]),
+                                 user='member')
+            self.assertIn(f'profile/rows/0/{field}', error['detail'])
+
     def test_other_values(self):
         for values in ({'label': 'a/b'}, {'chunk': 4096}, {'colour': 1}):
             self.refused(400, 'POST', PATH, self.wanted(**values),
