@@ -29,7 +29,7 @@ from diffcache_openstack.common import local_client
 LOG = logging.getLogger(__name__)
 
 SERVICE = 'glance-api'
-# An agent that is down is not logged with each request.
+# Of reads that the agent did not answer, one in so many seconds is a warning.
 _LOG_SECONDS = 30.0
 
 Result = typing.TypeVar('Result')
@@ -40,15 +40,19 @@ class HostAgent:
 
     :param client: of the agent's socket
     :param stall_timeout: seconds to wait for bytes of an image
+    :param clock: seconds, monotonic
     """
 
     def __init__(self, client: local_client.LocalClient,
-                 stall_timeout: float) -> None:
+                 stall_timeout: float,
+                 clock: collections.abc.Callable[[], float] = time.monotonic
+                 ) -> None:
         self.client = client
+        self._clock = clock
         self._stall_timeout = stall_timeout
         self._lock = threading.Lock()
         self._unreported: collections.Counter = collections.Counter()
-        self._quiet_until = 0.0
+        self._warn_at = clock()
 
     def image(self, image_id: str) -> dict | None:
         """Return the agent's description of an image, or None."""
@@ -85,10 +89,11 @@ class HostAgent:
         """Count a read from Glance's store in place of the agent."""
         with self._lock:
             self._unreported[reason] += 1
-            now = time.monotonic()
-            quiet, self._quiet_until = (now < self._quiet_until,
-                                        now + _LOG_SECONDS)
-        log = LOG.debug if quiet else LOG.warning
+            now = self._clock()
+            due = now >= self._warn_at
+            if due:
+                self._warn_at = now + _LOG_SECONDS
+        log = LOG.warning if due else LOG.debug
         log('Image %s is read from the store of Glance (%s): %s', image_id,
             reason, why)
 

@@ -118,7 +118,7 @@ class Driver(base.Driver):
             if image['cached']]
 
     def get_cached_nodes(self, image_id: str) -> list[str]:
-        """Return None: Glance asks only its own centralized_db."""
+        """List no nodes: Glance asks its own driver centralized_db alone."""
         return []
 
     def get_hit_count(self, image_id: str) -> int:
