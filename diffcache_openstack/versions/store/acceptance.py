@@ -29,7 +29,9 @@ from diffcache_openstack.common import files
 from diffcache_openstack.store import base
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import manifests
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 
@@ -38,6 +40,10 @@ LOG = logging.getLogger(__name__)
 _BLOB = re.compile(
     r'(pack|index|map|base|manifest)-[0-9a-f]{8,16}-[0-9a-f]{8}')
 _COPY_BYTES = 8 << 20
+# What is read into memory at most of what hosts put. The rest of a longer blob
+# is left out, so that its checksum does not match.
+_MOST_PROPOSAL_BYTES = catalogue.MOST_BYTES
+_MOST_KEY_ID_BYTES = 4096
 
 
 @dataclasses.dataclass
@@ -91,7 +97,8 @@ class _Acceptance:
 
     def _proposal(self, number: int) -> bytes | None:
         try:
-            return self._inbox.read(commits.blob_name(number))
+            return self._inbox.read(commits.blob_name(number), 0,
+                                    _MOST_PROPOSAL_BYTES)
         except exceptions.NotFound:
             return None
 
@@ -99,8 +106,11 @@ class _Acceptance:
         """Copy the id of the key that a host has created for a new store."""
         for name in commits.KEY_BLOBS:
             with contextlib.suppress(exceptions.NotFound,
-                                     exceptions.Conflict):
-                self._access.store.create(name, self._inbox.read(name))
+                                     exceptions.Conflict,
+                                     exceptions.IntegrityError):
+                data = self._inbox.read(name, 0, _MOST_KEY_ID_BYTES)
+                checksums.strip(data, name)
+                self._access.store.create(name, data)
 
     def _accept(self, head: catalogue.Catalogue, data: bytes,
                 staging: pathlib.Path) -> catalogue.Catalogue:
@@ -165,6 +175,10 @@ class _Acceptance:
                         proposal.versions.values()], {})
                 reasons += ['a version needs blocks that are missing'
                             for hit in hits if hit][:1]
+        for version_id in proposal.manifests.keys() - head.manifests.keys():
+            if reason := manifests.damage(self._access,
+                                          proposal.manifests[version_id]):
+                reasons.append(reason)
         if reasons:
             raise exceptions.IntegrityError(
                 f'Catalogue {proposal.number} cannot be accepted: '
@@ -235,6 +249,13 @@ def _refuse_changes(head: catalogue.Catalogue,
                 fail(f'it drops {name[:-1]} {key}.')
             if not _is_same(record, new[key]):
                 fail(f'it changes {name[:-1]} {key}.')
+    for version_id in sorted(proposal.manifests.keys()
+                             - head.manifests.keys()):
+        # Whether it is that of the version's content is not known here. Of its
+        # own versions a host determines the content anyway.
+        if version_id not in proposal.versions.keys() - head.versions.keys():
+            fail(f'it adds a manifest of version {version_id:.80}, which it '
+                 f'does not add.')
     for name in ('next_pack', 'next_map', 'next_version'):
         if getattr(proposal, name) < getattr(head, name):
             fail(f'its {name} is lower.')

@@ -36,7 +36,7 @@ _FORMATS = (1, 2, 3, 4, FORMAT_OF_REPLACED_KEYS)
 _MAGIC = b'DCVHEAD1'
 # More than any catalogue has once it is decompressed: some hundred thousand
 # versions. A few bytes of a forged one could become more than memory holds.
-_MOST_BYTES = 256 << 20
+MOST_BYTES = 256 << 20
 
 # Largest numbers of catalogues: of what is counted and named, of bytes, and of
 # a disk's size (16 TiB). Native code takes no larger ones.
@@ -313,7 +313,7 @@ class Catalogue:
                 'former_keys': {number: key.hex() for number, key
                                 in self.former_keys.items()}}
         text = json.dumps(fields, separators=(',', ':')).encode()
-        if len(text) > _MOST_BYTES:
+        if len(text) > MOST_BYTES:
             raise exceptions.PermanentError(
                 'The store has too many versions: delete some and prune it.')
         body = _MAGIC + zlib.compress(text, 6)
@@ -452,7 +452,7 @@ def _inflated(packed: bytes) -> tuple[bytes, bytes]:
     """
     inflater = zlib.decompressobj()
     try:
-        text = inflater.decompress(packed, _MOST_BYTES)
+        text = inflater.decompress(packed, MOST_BYTES)
     except zlib.error as exc:
         raise ValueError(str(exc)) from exc
     if not inflater.eof:

@@ -22,6 +22,7 @@ from diffcache_openstack.store import file
 from diffcache_openstack.store import layered
 from diffcache_openstack.versions.store import acceptance
 from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
@@ -197,6 +198,42 @@ class TestHostileHosts(AcceptanceTest):
                 head.next_map += 1
 
             self.assertIn('names the blob', self.propose(add))
+
+    def put_manifest(self, name, data):
+        self.inbox.replace(name, data)
+        return catalogue.Blob(name, len(data), data[-32:].hex())
+
+    def test_manifests_of_accepted_versions_are_refused(self):
+        """By one, hosts would take other content for that of the version."""
+        blob = self.put_manifest('manifest-00000001-00000000',
+                                 checksums.append(b'of other content'))
+        for version_id in (self.first.id, 'of-none'):
+            def add(head, version_id=version_id):
+                head.manifests[version_id] = blob
+
+            self.assertIn(f'manifest of version {version_id}',
+                          self.propose(add))
+        self.assertEqual({}, self.keeper.head().manifests)
+
+    def test_damaged_manifests_are_refused(self):
+        blob = self.put_manifest('manifest-00000003-00000000', b'x' * 100)
+
+        def add(head):
+            self.add_version(head)
+            head.manifests[list(head.versions)[-1]] = blob
+
+        self.assertIn('damaged', self.propose(add))
+
+    def test_endless_proposals_and_key_ids_are_not_read_whole(self):
+        name = commits.blob_name(self.keeper.head().number + 1)
+        self.patch(acceptance, '_MOST_PROPOSAL_BYTES', 1 << 20)
+        for blob in (name, 'key-0'):
+            with open(self.directory / 'inbox' / blob, 'wb') as stream:
+                os.truncate(stream.fileno(), 1 << 42)
+        self.assertIn('damaged', self.accept().reasons[0])
+        self.assertNotIn('key-0', self.main.names())
+        self.assert_intact(self.first, self.second)
+        self.assertEqual([], self.left())
 
     def test_damaged_packs_are_refused(self):
         self.write_blocks(self.disk, 5)

@@ -97,13 +97,13 @@ class TestFormats(fixture.VersionsTestCase):
         self.save()
         fields = self.fields() | {'store_id': 'x' * 100_000}
         self.decode(fields)
-        with mock.patch.object(catalogue, '_MOST_BYTES', 50_000):
+        with mock.patch.object(catalogue, 'MOST_BYTES', 50_000):
             self.assertRaises(exceptions.FormatError, self.decode, fields)
 
     def test_none_is_written_that_would_be(self):
         self.save()
         head = self.access.head()
-        with mock.patch.object(catalogue, '_MOST_BYTES', 500):
+        with mock.patch.object(catalogue, 'MOST_BYTES', 500):
             self.assertRaises(exceptions.PermanentError, head.encode)
         self.assertEqual(1, len(self.access.head().versions))
 
