@@ -26,6 +26,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const LEAVE: Duration = Duration::from_secs(2);
 /// Commands at the same time; others wait.
 const MAX_CLIENTS: usize = 16;
+/// How long to wait after a client could not be served.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Why a command is refused.
 #[derive(Debug, Error)]
@@ -129,7 +131,7 @@ pub fn serve(listener: &UnixListener, commands: &Arc<Commands>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // Out of descriptors, or of memory: others may free some.
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(AGAIN);
             continue;
         };
         if Arc::strong_count(&clients) > MAX_CLIENTS {
@@ -140,12 +142,17 @@ pub fn serve(listener: &UnixListener, commands: &Arc<Commands>) {
             continue;
         }
         let (commands, client) = (commands.clone(), clients.clone());
-        std::thread::spawn(move || {
+        let run = move || {
             if let Ok(value) = commands.receive(&stream) {
                 answer(&stream, &value);
             }
             drop(client);
-        });
+        };
+        // The client sees the end of the connection.
+        if let Err(error) = std::thread::Builder::new().spawn(run) {
+            eprintln!("diffcache-ssdcached: could not start a thread for a command: {error}");
+            std::thread::sleep(AGAIN);
+        }
     }
 }
 

@@ -49,10 +49,11 @@ pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
             clients: clients.clone(),
         };
         let listener = control::listen(&path).map_err(failed(&path))?;
-        std::thread::spawn(move || control::serve(&listener, &Arc::new(commands)));
+        let serve = move || control::serve(&listener, &Arc::new(commands));
+        start(serve).map_err(failed(process))?;
     }
     stop::watch(&cache, &gate, config.sockets()).map_err(failed(process))?;
-    keep_in_order(&cache);
+    keep_in_order(&cache).map_err(failed(process))?;
     if let Some(descriptor) = config.ready_fd.take() {
         announce(&cache, &socket, descriptor).map_err(failed(process))?;
     }
@@ -66,28 +67,32 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
+fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().spawn(work).map(drop)
+}
+
 /// Starts what runs beside the requests.
-fn keep_in_order(cache: &Arc<Cache>) {
+fn keep_in_order(cache: &Arc<Cache>) -> io::Result<()> {
     let settled = cache.clone();
-    std::thread::spawn(move || loop {
+    start(move || loop {
         std::thread::sleep(SETTLE);
         if let Err(error) = settled.settle() {
             eprintln!("diffcache-ssdcached: could not clear intents, will retry: {error}");
         }
-    });
+    })?;
     let judged = cache.clone();
-    std::thread::spawn(move || loop {
+    start(move || loop {
         std::thread::sleep(JUDGE);
         judged.judge_device();
-    });
+    })?;
     let written_back = cache.clone();
-    std::thread::spawn(move || loop {
+    start(move || loop {
         std::thread::sleep(WRITE_BACK);
         if let Err(error) = written_back.write_back_due() {
             eprintln!("diffcache-ssdcached: could not write blocks back, will retry: {error}");
             std::thread::sleep(SETTLE);
         }
-    });
+    })
 }
 
 /// Says on the descriptor that was given for it what is served; the socket accepts clients.

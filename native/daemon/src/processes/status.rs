@@ -26,6 +26,8 @@ use crate::processes::shared::{Counter, Shared, SourceCounter};
 
 /// How long a keeper may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// How long to wait after a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Sockets in a state folder; each connection to one is answered with a document.
 const STATUS: &str = "socket";
@@ -258,12 +260,17 @@ fn answer_at(
         .map_err(DaemonError::at("listen at", &path))?;
     let run = move || {
         for connection in listener.incoming() {
+            let is_refused = connection.is_err();
             let answer = |mut connection: UnixStream| {
                 connection.set_write_timeout(Some(ANSWER_TIME))?;
                 connection.write_all(describe()?.to_string().as_bytes())
             };
             if let Err(error) = connection.and_then(answer) {
                 eprintln!("Could not answer at the {name}: {error}");
+            }
+            if is_refused {
+                // Out of descriptors: the next one would fail at once, too.
+                std::thread::sleep(PAUSE);
             }
         }
     };

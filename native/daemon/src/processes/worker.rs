@@ -29,6 +29,7 @@ use crate::prefetch::learned::Learned;
 use crate::prefetch::prefetcher::Prefetcher;
 use crate::prefetch::profile;
 use crate::prefetch::record::Recorder;
+use crate::processes::panics::AbortAtPanic;
 use crate::processes::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
 use crate::processes::signals::{self, Signal};
 use crate::sources::build::BuildSource;
@@ -98,19 +99,7 @@ pub fn run(
     let prefetcher = open_prefetcher(config, &leaves, &shared, profile)?.map(Arc::new);
     let learned = Learned::map(learned)?;
     learned.take_over();
-    let taught = config.homes.as_ref().filter(|_| config.hints);
-    let hints = taught.map(|homes| {
-        let ranked = homes::rank(homes, leaves.manifest().content_id());
-        let names: Vec<_> = ranked.iter().map(|host| host.name.as_str()).collect();
-        let prefetcher = prefetcher.clone();
-        Arc::new(Hints::new(
-            &homes.own,
-            &names,
-            &learned,
-            prefetcher,
-            shared.clone(),
-        ))
-    });
+    let hints = open_hints(config, &leaves, &learned, &prefetcher, &shared);
     let sources = open_sources(config, leaves.manifest(), &shared, hints.as_ref())?;
     let file = LazyFile::new(leaves, sources, shared.clone(), wait, prefetcher);
     let file = Arc::new(file);
@@ -127,6 +116,42 @@ pub fn run(
     });
     peer_requests::serve(&config.state, &file)?;
     peer_requests::serve_hints(&config.state, hints)?;
+    for index in 0..SLOTS {
+        let service = service.clone();
+        spawn("fuse", move || service.serve_slot(index))?;
+    }
+    start_fetching(config, &file)?;
+    let pid = u64::from(std::process::id());
+    shared
+        .counter(Counter::WorkerPid)
+        .store(pid, Ordering::SeqCst);
+    wait_for_end(config, &service, || take_profile(&file, profile));
+    let closed = file.leaves().close();
+    closed.map_err(DaemonError::at("close the state of", &config.state))
+}
+
+/// Return what is exchanged with other hosts of the site; none if this host takes no part.
+fn open_hints(
+    config: &Config,
+    leaves: &Leaves,
+    learned: &Learned,
+    prefetcher: &Option<Arc<Prefetcher>>,
+    shared: &Arc<Shared>,
+) -> Option<Arc<Hints>> {
+    let homes = config.homes.as_ref().filter(|_| config.hints)?;
+    let ranked = homes::rank(homes, leaves.manifest().content_id());
+    let names: Vec<_> = ranked.iter().map(|host| host.name.as_str()).collect();
+    Some(Arc::new(Hints::new(
+        &homes.own,
+        &names,
+        learned,
+        prefetcher.clone(),
+        shared.clone(),
+    )))
+}
+
+/// Start the threads that fetch, but for those that answer requests.
+fn start_fetching(config: &Config, file: &Arc<LazyFile>) -> Result<(), DaemonError> {
     if !file.sources().homes().is_alone() {
         let (probing, announced) = (file.clone(), file.clone());
         spawn("probe", move || probing.probe_homes())?;
@@ -135,10 +160,6 @@ pub fn run(
             std::thread::sleep(ANNOUNCE_PAUSE);
             announced.sources().announce(chunks);
         })?;
-    }
-    for index in 0..SLOTS {
-        let service = service.clone();
-        spawn("fuse", move || service.serve_slot(index))?;
     }
     for _ in 0..FETCHERS {
         let file = file.clone();
@@ -160,16 +181,17 @@ pub fn run(
         let (file, plan) = (file.clone(), Plan::new(config));
         spawn("hydrate", move || file.hydrate(&plan))?;
     }
-    let pid = u64::from(std::process::id());
-    shared
-        .counter(Counter::WorkerPid)
-        .store(pid, Ordering::SeqCst);
+    Ok(())
+}
+
+/// Wait for SIGTERM, the end of the mount, or another identity of this host.
+fn wait_for_end(config: &Config, service: &Service, take_profile: impl Fn()) {
     let identity = IdentityFiles::new(&config.identity);
     let mut looked = Instant::now();
     while !service.ended.load(Ordering::SeqCst) {
         match signals::wait(Some(Duration::from_millis(200))) {
             Some(Signal::Stop) => break,
-            Some(Signal::Reload) => take_profile(&file, profile),
+            Some(Signal::Reload) => take_profile(),
             _ => {}
         }
         if looked.elapsed() > LOOK_TIME {
@@ -182,8 +204,6 @@ pub fn run(
             }
         }
     }
-    let closed = file.leaves().close();
-    closed.map_err(DaemonError::at("close the state of", &config.state))
 }
 
 /// Prefetch by the profile that the keeper has put in place of the last one.
@@ -298,6 +318,8 @@ fn drop_privileges() -> Result<(), DaemonError> {
 
 impl Service {
     fn serve_slot(&self, index: usize) {
+        // The keeper starts another worker, which answers the requests that this one leaves.
+        let _guard = AbortAtPanic;
         // SAFETY: each index is given to one thread.
         let slot = unsafe { self.shared.slot(index) };
         let mut reply = vec![0; SLOT_LEN];

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{channel, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
@@ -198,23 +198,17 @@ type Start = (Command, Sender<io::Result<Child>>);
 /// Starts a process from a thread that lives as long as this process: a child gets its signal when
 /// the thread that started it ends.
 fn spawn(command: Command) -> io::Result<Child> {
-    static STARTER: OnceLock<Mutex<Sender<Start>>> = OnceLock::new();
-    let starter = STARTER.get_or_init(|| {
-        let (send, receive) = channel::<Start>();
-        std::thread::spawn(move || {
-            for (mut command, answer) in receive {
-                // Whoever asked waits for the answer.
-                let _ = answer.send(command.spawn());
-            }
-        });
-        Mutex::new(send)
-    });
+    static STARTER: Mutex<Option<Sender<Start>>> = Mutex::new(None);
     let ended = || io::Error::other("the thread that starts processes ended");
     let (answer, answered) = channel();
-    let sent = {
-        let starter = starter.lock().unwrap_or_else(PoisonError::into_inner);
-        starter.send((command, answer))
+    let mut starter = STARTER.lock().unwrap_or_else(PoisonError::into_inner);
+    let commands = match starter.take() {
+        Some(known) => known,
+        None => start_starter()?,
     };
+    let sent = commands.send((command, answer));
+    *starter = Some(commands);
+    drop(starter);
     sent.map_err(|_| ended())?;
     let child = answered.recv().map_err(|_| ended())?;
     child.map_err(|error| {
@@ -223,6 +217,18 @@ fn spawn(command: Command) -> io::Result<Child> {
             format!("{PROGRAM}: {error}; install the package qemu-utils of the distribution"),
         )
     })
+}
+
+fn start_starter() -> io::Result<Sender<Start>> {
+    let (send, receive) = channel::<Start>();
+    let run = move || {
+        for (mut command, answer) in receive {
+            // The requester waits for the answer.
+            let _ = answer.send(command.spawn());
+        }
+    };
+    std::thread::Builder::new().spawn(run)?;
+    Ok(send)
 }
 
 /// Where the daemon of an origin has its socket.
