@@ -1,6 +1,6 @@
 //! `diffcached`: see the library.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -27,6 +27,15 @@ fn run(arguments: &[&str]) -> Result<(), DaemonError> {
     match arguments {
         ["serve", config] => keeper::run(&Config::parse(config)?),
         ["keep", file] => keeper::run_from(Path::new(file)),
+        ["can-keep", layout, file] => keeper::check(layout, Path::new(file)),
+        ["take-over", file, lock, fuse, memory, profile, learned] => {
+            let numbers = [lock, fuse, memory, profile, learned].map(|text| descriptor(text));
+            let [lock, fuse, memory, profile, learned] = numbers;
+            let numbers = [lock?, fuse?, memory?, profile?, learned?]
+                .map(|descriptor| descriptor.as_raw_fd());
+            // SAFETY: the program before this one left them open, and this one has not used them.
+            unsafe { keeper::take_over(Path::new(file), numbers) }
+        }
         ["supervise", config] => supervisor::run(supervisor::Config::parse(config)?),
         ["worker", config, fuse, memory, profile, learned] => worker::run(
             &Config::parse(config)?,
@@ -42,6 +51,10 @@ fn run(arguments: &[&str]) -> Result<(), DaemonError> {
 }
 
 fn main() -> ExitCode {
+    // Programs are run by a name of /proc, which is not what lists of processes are to show.
+    if let Err(error) = rustix::thread::set_name(c"diffcached") {
+        eprintln!("Running without a name: {error}");
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if matches!(arguments[..], [] | ["--help" | "-h"]) {

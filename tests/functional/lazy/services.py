@@ -89,15 +89,23 @@ class LazyServicesTest(base.TestCase):
 
     def start_service(self, folder):
         """Start diffcached with its socket, state and mount in a folder."""
+        file = self.write_configuration(folder)
+        return self.launch(folder, sys.executable, '-c', SERVICE,
+                           '--config-file', file)
+
+    def write_configuration(self, folder):
+        """Write the configuration of a folder's service; return its path."""
         folder.mkdir(exist_ok=True)
         (folder / 'conf').write_text(
             f'[lazy]\nsocket = {folder}/socket\n'
             f'state_dir = {folder}/state\n'
             f'mount = {folder}/mount\n'
             f'[data_plane]\nkey_file = {self.folder}/key\n')
-        process = subprocess.Popen(
-            [sys.executable, '-c', SERVICE, '--config-file',
-             str(folder / 'conf')])
+        return str(folder / 'conf')
+
+    def launch(self, folder, *words):
+        """Start a folder's service, and wait until it answers."""
+        process = subprocess.Popen(words)
         # After the service, which would start keepers again.
         self.addCleanup(self._end_keepers, folder)
         self.addCleanup(process.wait)

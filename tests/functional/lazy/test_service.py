@@ -14,13 +14,17 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.cmd import lazy_service
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import programs
+from diffcache_openstack.conf import opts
 from tests.functional.lazy import services
 
 _MIB = services.MIB
@@ -39,7 +43,8 @@ while not os.path.exists(end):
 '''
 
 
-class LazyServiceTest(services.LazyServicesTest):
+class ServiceCase(services.LazyServicesTest):
+    """A service, an image, and a repository that has it."""
 
     def setUp(self):
         super().setUp()
@@ -96,6 +101,9 @@ class LazyServiceTest(services.LazyServicesTest):
         end.touch()
         self.assertEqual(0, reader.wait(services.SECONDS))
         reader.stdout.close()
+
+
+class LazyServiceTest(ServiceCase):
 
     def test_an_image_is_read_compressed_from_the_repository(self):
         path = self.add_image()['path']
@@ -399,3 +407,105 @@ class LazyServiceTest(services.LazyServicesTest):
         self.assertEqual(0o660, found.st_mode & 0o777)
         document = json.dumps(self.daemon.images())
         self.assertNotIn(services.KEY.hex(), document)
+
+
+class ReplacedProgramTest(ServiceCase):
+    """Another diffcached is installed while images are read."""
+
+    def start(self):
+        self.program = self.folder / 'bin' / 'diffcached'
+        if not self.program.exists():
+            self.program.parent.mkdir()
+            self.install(programs.find('diffcached'))
+        conf = opts.new_config(
+            ['--config-file', self.write_configuration(self.folder)])
+        return self.launch(
+            self.folder, self.program, 'supervise',
+            json.dumps(lazy_service.configuration(conf)))
+
+    def install(self, source):
+        """Put a copy in place of the program, as a package manager does."""
+        fresh = self.program.with_suffix('.new')
+        shutil.copy(source, fresh)
+        fresh.rename(self.program)
+
+    def restart(self):
+        self.service.terminate()
+        self.assertEqual(0, self.service.wait(services.SECONDS))
+        self.service = self.start()
+
+    def runs_installed(self, name):
+        """Whether a process of the image runs what is installed now."""
+        pid = self.status().get(name)
+        try:
+            return bool(pid) and os.path.samefile(f'/proc/{pid}/exe',
+                                                  self.program)
+        except FileNotFoundError:
+            # It has just ended.
+            return False
+
+    def assert_read_on(self, reader):
+        """A reader, and the service, notice nothing of the next second."""
+        reads = self.served()['reads']
+        self.wait_until(lambda: self.served()['reads'] > reads + 20)
+        self.assertIsNone(reader.poll())
+
+    def test_workers_are_started_after_the_program_was_replaced(self):
+        reader, end = self.open_reader(self.add_image()['path'])
+        keeper = self.served()['pid']
+        for change in (lambda: self.install(programs.find('diffcached')),
+                       self.program.unlink):
+            change()
+            worker = self.served()['worker_pid']
+            os.kill(worker, signal.SIGKILL)
+            self.wait_until(lambda: self.served()['worker_pid'] != worker)
+            self.assert_read_on(reader)
+            self.assertEqual(keeper, self.served()['pid'])
+        self.finish(reader, end)
+
+    def test_keepers_are_started_after_the_program_was_replaced(self):
+        self.program.unlink()
+        with open(self.add_image()['path'], 'rb') as file:
+            self.assertEqual(self.content(self.image), file.read())
+
+    def test_keepers_and_workers_are_exchanged_under_a_reader(self):
+        reader, end = self.open_reader(self.add_image()['path'])
+        keeper = self.served()['pid']
+        for _ in range(5):
+            self.install(programs.find('diffcached'))
+            self.assertFalse(self.runs_installed('pid'))
+            self.restart()
+            self.wait_until(lambda: self.runs_installed('pid'))
+            self.wait_until(lambda: self.runs_installed('worker_pid'))
+            self.assert_read_on(reader)
+            self.assertEqual(keeper, self.served()['pid'])
+        found = self.status()
+        self.assertEqual((0, 0), (found['errors'], found['worker_restarts']))
+        self.finish(reader, end)
+        name = pathlib.Path(f'/proc/{found["worker_pid"]}/comm').read_text()
+        self.assertEqual('diffcached\n', name)
+
+    def test_a_program_that_cannot_take_over_is_left_alone(self):
+        reader, end = self.open_reader(self.add_image()['path'])
+        first = self.served()
+        refusing = self.folder / 'refusing'
+        refusing.write_text('#!/bin/sh\nexit 1\n')
+        refusing.chmod(0o755)
+        self.install(refusing)
+        os.kill(first['pid'], signal.SIGHUP)
+        self.daemon.change(self.image, {'rate': 1 << 30})
+        self.wait_until(
+            lambda: self.served()['worker_pid'] != first['worker_pid'])
+        self.assert_read_on(reader)
+        self.assertEqual(first['pid'], self.served()['pid'])
+        self.assertFalse(self.runs_installed('worker_pid'))
+        self.finish(reader, end)
+
+    def test_a_setting_that_comes_with_the_program_holds(self):
+        reader, end = self.open_reader(self.add_image()['path'])
+        self.install(programs.find('diffcached'))
+        self.daemon.change(self.image, {'rate': 1 << 30})
+        self.wait_until(lambda: self.runs_installed('worker_pid'))
+        self.assertEqual(1 << 30, self.served()['hydration']['rate'])
+        self.assert_read_on(reader)
+        self.finish(reader, end)

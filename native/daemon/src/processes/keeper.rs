@@ -2,11 +2,11 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::process::{Child, Command};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use crate::image::leaves::{self, CHUNK};
 use crate::prefetch::learned::Learned;
 use crate::prefetch::profile;
 use crate::prefetch::record;
+use crate::processes::program;
 use crate::processes::shared::{Counter, Shared};
 use crate::processes::signals::{self, Signal};
 use crate::processes::status;
@@ -55,16 +56,64 @@ impl Drop for Mount<'_> {
     }
 }
 
+/// Number of the memory that is shared with workers, of the inode numbers and file handles that the kernel keeps, and of the arguments of [`take_over`]. A
+/// keeper takes over from another program of the same number only: raise it with each change of these.
+pub const LAYOUT: u32 = 1;
+
+/// What a mount is served with, and outlives a worker: descriptors that are handed over.
+struct Handed {
+    lock: OwnedFd,
+    fuse: OwnedFd,
+    memory: OwnedFd,
+    profile: OwnedFd,
+    learned: OwnedFd,
+}
+
+impl Handed {
+    /// Take descriptors that this process was started with.
+    ///
+    /// # Safety
+    /// The descriptors are open, and used by nothing else in this process.
+    unsafe fn from_raw(numbers: [RawFd; 5]) -> Handed {
+        // SAFETY: as above.
+        let [lock, fuse, memory, profile, learned] =
+            numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) });
+        Handed {
+            lock,
+            fuse,
+            memory,
+            profile,
+            learned,
+        }
+    }
+
+    fn all(&self) -> [&OwnedFd; 5] {
+        [
+            &self.lock,
+            &self.fuse,
+            &self.memory,
+            &self.profile,
+            &self.learned,
+        ]
+    }
+
+    /// Leave the descriptors open in the programs that this process runs. The worker has the lock, too: the state is in use while one of the two lives.
+    fn leave_open(&self) -> Result<(), DaemonError> {
+        for fd in self.all() {
+            rustix::io::fcntl_setfd(fd, FdFlags::empty())
+                .map_err(DaemonError::system("hand a descriptor over"))?;
+        }
+        Ok(())
+    }
+}
+
 struct Keeper<'a> {
     config: SharedConfig,
     /// The file that the configuration is in, if it may change.
     file: Option<&'a Path>,
     manifest: Arc<Manifest>,
     shared: Arc<Shared>,
-    fuse: OwnedFd,
-    memory: OwnedFd,
-    profile: OwnedFd,
-    learned: OwnedFd,
+    handed: Handed,
 }
 
 /// What is served now, for the threads of a keeper.
@@ -95,7 +144,7 @@ fn serve(config: &Config, file: Option<&Path>) -> Result<(), DaemonError> {
         .map_err(DaemonError::system("hand the profile over"))?;
     let learned = Learned::create(chunks)?;
     let memory = Shared::create(chunks)?;
-    let shared = Arc::new(Shared::map(&memory)?);
+    let shared = Shared::map(&memory)?;
     shared
         .counter(Counter::StartNs)
         .store(record::now_ns(), Ordering::SeqCst);
@@ -104,28 +153,73 @@ fn serve(config: &Config, file: Option<&Path>) -> Result<(), DaemonError> {
         .store(record::unix_now(), Ordering::SeqCst);
     let fuse = rustix::fs::open("/dev/fuse", OFlags::RDWR, rustix::fs::Mode::empty());
     let fuse = fuse.map_err(DaemonError::at("open", Path::new("/dev/fuse")))?;
-    // The worker has the lock, too: the state is in use while one of the two lives.
-    let handed = [&fuse, &memory, &profile, &learned].map(AsFd::as_fd);
-    for fd in handed.into_iter().chain([lock.as_fd()]) {
-        rustix::io::fcntl_setfd(fd, FdFlags::empty())
-            .map_err(DaemonError::system("hand a descriptor over"))?;
-    }
-    flush_io();
-    prepare_mount(&config.mount)?;
-    if let Some(target) = &config.record {
-        record::begin(&config.state, target)?;
-    }
-    mount(&config.mount, &fuse)?;
-    let mounted = Mount(&config.mount);
-    let keeper = Keeper {
-        config: Arc::new(RwLock::new(config.clone())),
-        file,
-        manifest,
-        shared,
+    let handed = Handed {
+        lock: lock.into(),
         fuse,
         memory,
         profile,
         learned,
+    };
+    handed.leave_open()?;
+    prepare_mount(&config.mount)?;
+    if let Some(target) = &config.record {
+        record::begin(&config.state, target)?;
+    }
+    mount(&config.mount, &handed.fuse)?;
+    keep(config, file, manifest, handed)
+}
+
+/// Check that this program can take over from a keeper of this layout with the configuration of a file.
+///
+/// # Errors
+/// `Config`, and those of what the configuration names.
+pub fn check(layout: &str, file: &Path) -> Result<(), DaemonError> {
+    if layout != LAYOUT.to_string() {
+        return Err(DaemonError::Config(format!(
+            "what that keeper left is of layout {layout}, not {LAYOUT}"
+        )));
+    }
+    let config = Config::load(file)?;
+    let manifest = config.load_manifest()?;
+    config.load_profile(manifest.size().div_ceil(CHUNK))?;
+    Ok(())
+}
+
+/// Go on as the keeper that this process was before it ran this program; `numbers` are the descriptors of its lock, of FUSE, of the shared memory, of the profile, and of what was learned.
+///
+/// # Errors
+/// As `DaemonError`; nothing is left mounted.
+///
+/// # Safety
+/// The descriptors are open, and used by nothing else in this process.
+pub unsafe fn take_over(file: &Path, numbers: [RawFd; 5]) -> Result<(), DaemonError> {
+    signals::block();
+    // SAFETY: as above.
+    let handed = unsafe { Handed::from_raw(numbers) };
+    let config = Config::load(file)?;
+    let manifest = Arc::new(config.load_manifest()?);
+    let profile = config.load_profile(manifest.size().div_ceil(CHUNK))?;
+    // The file may have changed since the program before this one had read it.
+    profile::replace(&handed.profile, &profile)
+        .map_err(DaemonError::system("hand the profile over"))?;
+    keep(&config, Some(file), manifest, handed)
+}
+
+/// Serve what is mounted until SIGTERM, and unmount it.
+fn keep(
+    config: &Config,
+    file: Option<&Path>,
+    manifest: Arc<Manifest>,
+    handed: Handed,
+) -> Result<(), DaemonError> {
+    let mounted = Mount(&config.mount);
+    flush_io();
+    let keeper = Keeper {
+        config: Arc::new(RwLock::new(config.clone())),
+        file,
+        manifest,
+        shared: Arc::new(Shared::map(&handed.memory)?),
+        handed,
     };
     let ended = keeper.keep_serving(mounted);
     status::remove_sockets(&config.state);
@@ -138,6 +232,15 @@ fn serve(config: &Config, file: Option<&Path>) -> Result<(), DaemonError> {
         )
     });
     ended.and(recorded)
+}
+
+/// Return whether a keeper, or a worker that it has left, uses a state folder.
+pub fn is_locked(state: &Path) -> bool {
+    File::open(state.join("lock")).is_ok_and(|file| {
+        // Freed again when the file is closed.
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)
+            == Err(rustix::io::Errno::WOULDBLOCK)
+    })
 }
 
 /// Create the state folder and refuse a second daemon on it.
@@ -265,7 +368,7 @@ impl Keeper<'_> {
             self.config.clone(),
             self.manifest.clone(),
             self.shared.clone(),
-            Arc::new(Learned::map(&self.learned)?),
+            Arc::new(Learned::map(&self.handed.learned)?),
         )?;
         self.announce(&worker)?;
         let (mut born, mut pause) = (Instant::now(), FIRST_PAUSE);
@@ -280,6 +383,12 @@ impl Keeper<'_> {
                     if let Some(signal) = self.reload(file) {
                         is_replaced |= signal == rustix::process::Signal::TERM;
                         signal_worker(&worker, signal)?;
+                    }
+                    if let Some(program) = self.find_successor(file) {
+                        self.end(&mut worker)?;
+                        let error = self.exchange(&program, file);
+                        eprintln!("Could not run {}: {error}", program.display());
+                        is_replaced = true;
                     }
                 }
                 _ => {}
@@ -357,22 +466,57 @@ impl Keeper<'_> {
 
     fn replace_profile(&self, config: &Config) -> Result<(), DaemonError> {
         let chunks = self.manifest.size().div_ceil(CHUNK);
-        profile::replace(&self.profile, &config.load_profile(chunks)?)
+        profile::replace(&self.handed.profile, &config.load_profile(chunks)?)
             .map_err(DaemonError::system("hand the profile over"))
     }
 
     fn start_worker(&self) -> Result<Child, DaemonError> {
-        let program = std::env::current_exe().map_err(DaemonError::system("find diffcached"))?;
         let config = serde_json::to_string(&*read(&self.config))
             .map_err(|error| DaemonError::Config(error.to_string()))?;
-        Command::new(&program)
+        let handed = &self.handed;
+        Command::new(program::OWN)
             .args(["worker", &config])
-            .arg(self.fuse.as_fd().as_raw_fd().to_string())
-            .arg(self.memory.as_fd().as_raw_fd().to_string())
-            .arg(self.profile.as_fd().as_raw_fd().to_string())
-            .arg(self.learned.as_fd().as_raw_fd().to_string())
+            .args(
+                [
+                    &handed.fuse,
+                    &handed.memory,
+                    &handed.profile,
+                    &handed.learned,
+                ]
+                .map(|fd| fd.as_raw_fd().to_string()),
+            )
             .spawn()
-            .map_err(DaemonError::at("start", &program))
+            .map_err(DaemonError::system("start a worker"))
+    }
+
+    /// Return the program that is installed in place of this one, if it can take over.
+    fn find_successor(&self, file: &Path) -> Option<PathBuf> {
+        let program = program::successor()?;
+        let checked = Command::new(&program)
+            .args(["can-keep", &LAYOUT.to_string()])
+            .arg(file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status();
+        match checked {
+            Ok(status) if status.success() => return Some(program),
+            Ok(status) => eprintln!(
+                "Serving {} with the program of before: {} cannot take over ({status})",
+                read(&self.config).image(),
+                program.display()
+            ),
+            Err(error) => eprintln!("Could not run {}: {error}", program.display()),
+        }
+        None
+    }
+
+    /// Go on in this process as another program; return why not.
+    fn exchange(&self, program: &Path, file: &Path) -> io::Error {
+        Command::new(program)
+            .arg("take-over")
+            .arg(file)
+            .args(self.handed.all().map(|fd| fd.as_raw_fd().to_string()))
+            .exec()
     }
 
     /// Print the line that says that the file can be read, from a thread: it waits for the worker's first answers.
@@ -417,11 +561,16 @@ impl Keeper<'_> {
             .map_err(DaemonError::system("start a thread"))
     }
 
-    /// End the worker after its answers; kill it when it takes too long, which costs no more than a new verification.
+    /// End the last worker.
     fn stop(&self, worker: &mut Child) -> Result<(), DaemonError> {
         self.shared
             .counter(Counter::WorkerPid)
             .store(0, Ordering::SeqCst);
+        self.end(worker)
+    }
+
+    /// End the worker after its answers; kill it when it takes too long, which costs no more than a new verification.
+    fn end(&self, worker: &mut Child) -> Result<(), DaemonError> {
         signal_worker(worker, rustix::process::Signal::TERM)?;
         let start = Instant::now();
         while start.elapsed() < DRAIN {
@@ -439,6 +588,8 @@ impl Keeper<'_> {
         );
         worker
             .kill()
+            .and_then(|()| worker.wait())
+            .map(drop)
             .map_err(DaemonError::system("kill the worker"))
     }
 }

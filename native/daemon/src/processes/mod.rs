@@ -4,6 +4,7 @@ pub mod http;
 pub mod keeper;
 pub mod mapping;
 pub mod panics;
+pub mod program;
 pub mod shared;
 pub mod signals;
 pub mod status;

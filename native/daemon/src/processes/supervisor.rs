@@ -28,6 +28,8 @@ use crate::error::DaemonError;
 use crate::image::leaves::CHUNK;
 use crate::prefetch::profile;
 use crate::processes::http::{self, Answer, Request};
+use crate::processes::keeper;
+use crate::processes::program;
 use crate::processes::signals;
 use crate::processes::status;
 
@@ -288,15 +290,14 @@ impl Image {
 
     /// Start a keeper in a process group of its own: it outlives this process.
     fn start(&mut self) -> Result<(), DaemonError> {
-        let program = std::env::current_exe().map_err(DaemonError::system("find diffcached"))?;
-        let keeper = Command::new(&program)
+        let keeper = Command::new(program::OWN)
             .arg("keep")
             .arg(self.file())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .process_group(0)
             .spawn()
-            .map_err(DaemonError::at("start", &program))?;
+            .map_err(DaemonError::system("start a keeper"))?;
         self.keeper = Some(keeper);
         Ok(())
     }
@@ -368,7 +369,8 @@ impl Image {
                     false
                 }
             },
-            None => !status::is_answered(&self.folder),
+            // One that is exchanged does not answer for a moment.
+            None => !status::is_answered(&self.folder) && !keeper::is_locked(&self.folder),
         }
     }
 
@@ -427,7 +429,7 @@ impl Supervisor {
             let id = entry.file_name().to_string_lossy().into_owned();
             let image = Image::new(entry.path());
             if is_content_id(&id) && image.file().exists() {
-                self.renew_identity(&image);
+                self.renew(&image);
                 images.insert(id, image);
             } else {
                 eprintln!(
@@ -441,19 +443,18 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Have a keeper use the identity that this process was started with.
-    fn renew_identity(&self, image: &Image) {
+    /// Have a keeper use the identity that this process was started with, and the program that is installed.
+    fn renew(&self, image: &Image) {
         let renewed = image.load().map_err(Refusal::from).and_then(|found| {
-            if found.identity == self.config.identity {
-                return Ok(());
+            if found.identity != self.config.identity {
+                image.save(&config::Config {
+                    identity: self.config.identity.clone(),
+                    ..found
+                })?;
             }
-            image.save(&config::Config {
-                identity: self.config.identity.clone(),
-                ..found
-            })?;
-            image.signal(Signal::HUP);
             Ok(())
         });
+        image.signal(Signal::HUP);
         if let Err(error) = renewed {
             eprintln!(
                 "Could not renew the keys of {}: {error}",
