@@ -81,6 +81,38 @@ class TestConfiguration(base.TestCase):
         self.assertIn('dh_installsystemd --no-enable\n',
                       (DEBIAN / 'rules').read_text())
 
+    def test_upgrades_restart_services_and_stop_none_before(self):
+        # Others would have them down while packages are unpacked.
+        self.assertNotIn('--no-restart-after-upgrade',
+                         (DEBIAN / 'rules').read_text())
+        self.assertIn('debhelper-compat (= 13)',
+                      (DEBIAN / 'control').read_text())
+
+
+def options(unit: pathlib.Path) -> dict[str, str]:
+    """Return the last value of each option of a unit."""
+    return dict(line.split('=', 1) for line in unit.read_text().splitlines()
+                if '=' in line and not line.startswith('#'))
+
+
+class TestUnits(base.TestCase):
+
+    def test_none_stays_down_after_failing_several_times(self):
+        """Packages that are being unpacked end a service at each start.
+
+        systemd gives up after five starts in ten seconds.
+        """
+        for unit in sorted((ETC / 'systemd').iterdir()):
+            with self.subTest(unit=unit.name):
+                found = options(unit)
+                self.assertIn(found['Restart'], ('always', 'on-failure'))
+                if found.get('StartLimitIntervalSec') != '0':
+                    self.assertGreater(5 * int(found['RestartSec']), 10)
+
+    def test_what_guests_read_through_outlives_the_service(self):
+        found = options(ETC / 'systemd' / 'diffcache-lazy.service')
+        self.assertEqual('process', found['KillMode'])
+
 
 class TestVersions(base.TestCase):
 
