@@ -76,6 +76,18 @@ class TestConfiguration(base.TestCase):
                 with self.subTest(package=name):
                     self.assertIn('diffcache-common (=', paragraph)
 
+    def test_groups_of_units_exist_where_only_our_packages_are(self):
+        """systemd does not start a unit whose group is unknown."""
+        debians = {'disk'}
+        for unit in sorted((ETC / 'systemd').iterdir()):
+            group = options(unit).get('SupplementaryGroups')
+            if group is None or group in debians:
+                continue
+            with self.subTest(unit=unit.name):
+                path = ETC / 'sysusers.d' / f'{unit.stem}.conf'
+                self.assertIn(f'g {group} -\n', path.read_text())
+                self.assert_is(path, f'{unit.stem}.sysusers')
+
     def test_services_are_neither_enabled_nor_started(self):
         # deb-systemd-invoke starts none that is not enabled.
         self.assertIn('dh_installsystemd --no-enable\n',
