@@ -55,7 +55,7 @@ REQUEST_ID_HEADER = 'X-OpenStack-Request-ID'
 
 
 def is_gone(error: exceptions.DiffCacheError) -> bool:
-    """Return whether no agent listens, or it ended while it answered.
+    """Return whether no service listens, or it ended while it answered.
 
     :param error: what a method raised
     """

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Waiting for an agent that is restarted, in an upgrade for instance."""
+"""Waiting for a service of this host that is restarted, as by an upgrade."""
 
 import collections.abc
 import logging
@@ -27,12 +27,12 @@ Answer = typing.TypeVar('Answer')
 
 
 class Restarts:
-    """Repeats what an agent was asked until it runs again.
+    """Repeats what a service was asked until it runs again.
 
-    An agent that does not come back costs the wait once: until it answers
-    again, nothing else waits for it.
+    One that does not come back costs the wait once: until it answers again,
+    nothing else waits for it.
 
-    :param longest: seconds without agent after which none is waited for
+    :param longest: seconds without it after which it is not waited for
     :param clock: seconds, monotonic
     :param sleep: waits some seconds
     """
@@ -47,10 +47,10 @@ class Restarts:
         self._gone_at: float | None = None
 
     def over(self, ask: collections.abc.Callable[[], Answer]) -> Answer:
-        """Return the agent's answer, asked again after a restart.
+        """Return the service's answer, asked again after a restart.
 
-        :param ask: asks the agent; may be called several times
-        :raises ServiceUnavailable: the agent is gone for too long
+        :param ask: asks the service; may be called several times
+        :raises ServiceUnavailable: the service is gone for too long
         """
         while True:
             try:
@@ -71,6 +71,6 @@ class Restarts:
         if self._gone_at is None:
             self._gone_at = now
             if self._longest:
-                LOG.info('Waiting up to %.0f s for the agent: %s',
+                LOG.info('Waiting up to %.0f s for a restart: %s',
                          self._longest, error)
         return now - self._gone_at < self._longest

@@ -23,6 +23,7 @@ from oslo_utils import fileutils
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
+from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
@@ -33,7 +34,6 @@ from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import lazy_guests
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import page_caches
-from diffcache_openstack.nova import restarts
 from diffcache_openstack.nova import resuming
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies

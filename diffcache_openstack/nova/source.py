@@ -27,9 +27,9 @@ import typing
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
+from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common import stand_ins
-from diffcache_openstack.nova import restarts
 from diffcache_openstack.nova import tally as tallies
 
 LOG = logging.getLogger(__name__)

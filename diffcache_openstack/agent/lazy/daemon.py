@@ -18,10 +18,14 @@ import typing
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
+from diffcache_openstack.common import restarts
 
 # Until a new image can be read, and until one that was removed is gone.
 _WORK_SECONDS = 60.0
 _LONGEST_ANSWER = 64 << 20
+# A restart of diffcache-lazy takes a few on a busy host. Without it an image is
+# delivered whole, which takes longer.
+_RESTART_SECONDS = 15.0
 _BY_TYPE: dict[str, type[exceptions.DiffCacheError]] = {
     'InvalidInput': exceptions.InvalidInput,
     'NotFound': exceptions.NotFound,
@@ -37,10 +41,13 @@ class Daemon:
     All methods raise ServiceUnavailable if it does not answer.
 
     :param path: the socket, ``[lazy] socket``
+    :param patience: waits for a diffcached that is restarted
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, patience: restarts.Restarts | None = None
+                 ) -> None:
         self._path = path
+        self._patience = patience or restarts.Restarts(_RESTART_SECONDS)
 
     def images(self) -> list[Document]:
         """Return the status of all images that are served."""
@@ -56,6 +63,8 @@ class Daemon:
     def add(self, content_id: str, wanted: Document) -> Document:
         """Serve an image; return its status when it can be read.
 
+        A restart of diffcached is waited for.
+
         :param wanted: ``manifest`` (a path), ``sources`` in the order in
             which they are asked, ``wait`` in seconds, and may be ``homes``
             (``own``, the name of this host, and ``hosts``, each with ``name``
@@ -64,7 +73,8 @@ class Daemon:
             ``hydrate`` and ``rate`` stay
         :raises InvalidInput: it cannot be served as wanted
         """
-        return self._ask('PUT', f'/v1/images/{content_id}', wanted)
+        return self._patience.over(
+            lambda: self._ask('PUT', f'/v1/images/{content_id}', wanted))
 
     def change(self, content_id: str, changed: Document) -> Document:
         """Change sources, homes, hydration, waiting or profile of an image.

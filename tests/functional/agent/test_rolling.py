@@ -33,11 +33,11 @@ import sqlalchemy as sa
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.common import local_client
+from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
-from diffcache_openstack.nova import restarts
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.sites import view

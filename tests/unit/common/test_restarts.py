@@ -11,7 +11,7 @@
 #    under the License.
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.nova import restarts
+from diffcache_openstack.common import restarts
 from tests import base
 
 

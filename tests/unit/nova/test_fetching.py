@@ -39,7 +39,7 @@ from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import options
-from diffcache_openstack.nova import restarts
+from diffcache_openstack.common import restarts
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 

@@ -18,7 +18,7 @@ import types
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
-from diffcache_openstack.nova import restarts
+from diffcache_openstack.common import restarts
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 from tests import base

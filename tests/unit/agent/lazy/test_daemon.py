@@ -18,6 +18,7 @@ import threading
 
 from diffcache_openstack.agent.lazy import daemon
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import restarts
 from tests import base
 
 
@@ -91,3 +92,29 @@ class TestDaemon(base.TestCase):
         self.assertRaises(
             exceptions.ServiceUnavailable,
             daemon.Daemon(str(self.directory / 'none')).images)
+
+    def test_a_restart_is_waited_for_where_an_image_is_to_be_served(self):
+        """Without it, servers that started in an upgrade waited for all."""
+        socket = self.directory / 'socket'
+        away = socket.rename(self.directory / 'away')
+        pauses = []
+
+        def sleep(seconds):
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                away.rename(socket)
+
+        found = daemon.Daemon(str(socket), restarts.Restarts(
+            15.0, lambda: sum(pauses), sleep))
+        self.server.answer = 200, {'path': 'p'}
+        self.assertEqual({'path': 'p'}, found.add('c', {'wait': 3}))
+        self.assertEqual(3, len(pauses))
+
+    def test_one_that_does_not_come_back_costs_the_wait_once(self):
+        pauses = []
+        found = daemon.Daemon(str(self.directory / 'none'), restarts.Restarts(
+            15.0, lambda: sum(pauses), pauses.append))
+        for _ in range(3):
+            self.assertRaises(exceptions.ServiceUnavailable, found.add, 'c',
+                              {'wait': 3})
+        self.assertEqual(15, sum(pauses))
