@@ -133,7 +133,7 @@ ensure_rust() {
     ! rust_is_ready || return 0
     apt_refresh
     local suffix version
-    for suffix in -web ''; do
+    for suffix in '' -web; do
         version=$(apt_candidate "cargo$suffix")
         # Debian numbers its cargo 0.66 for Rust 1.63 and so on: too old.
         if [ -n "$version" ] &&
