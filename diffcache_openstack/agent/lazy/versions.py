@@ -156,9 +156,12 @@ class LazyVersions:
         with self._lock:
             known = self._served.get(content_id)
             if known is not None:
-                # Another version may have the same content.
+                # Another version may have the same content, maybe in the
+                # store of another project.
                 version = dataclasses.replace(known, image_ids=tuple(sorted(
                     {*known.image_ids, *version.image_ids})))
+                store = self._stores.open(version.project_id)
+            manifest = manifest.replace(self._path(version, 'manifest'))
             self._served[content_id] = version
             self._renewed[content_id] = time.monotonic()
             self._open_base(content_id, version)

@@ -81,11 +81,13 @@ class LazyVersionsTest(fixture.VersionsTestCase):
             device='vda', version=self.saved.id, size=self.saved.size,
             base_id=self.saved.base.id, base_name=str(self.image)))
         self.bases = Bases(self.image)
+        self.others = {}
         self.versions = self.new_versions()
 
     def new_versions(self):
         return versions.LazyVersions(
-            types.SimpleNamespace(open=lambda project: self.opened),
+            types.SimpleNamespace(open=lambda project: self.others.get(
+                project, self.opened)),
             self.bases, self.conductor, 'h1', self.directory / 'lazy',
             '/run/agent.sock')
 
@@ -149,6 +151,23 @@ class TestPrepare(LazyVersionsTest):
                          self.versions.find(content).image_ids)
         self.assertEqual(content, self.versions.content_of('another'))
         self.assertIsNone(self.versions.content_of('unknown'))
+
+    def test_a_version_of_another_project_with_the_same_content(self):
+        """It is read from the store of the one that is served already."""
+        other = self.others['other'] = version_store.VersionStore.open(
+            file.FileStore(self.directory / 'store-of-other'))
+        [saved] = other.save([version_store.Disk(
+            self.disk, 's', self.image, format='raw', manifest=True)])
+        first = self.prepare()
+        second = self.versions.prepare(versions.Version(
+            'v2', 'other', saved.id, saved.base.id, str(self.image),
+            image_ids=('another',)))
+        self.assertEqual(first, second)
+        self.assertTrue(second.manifest.exists())
+        self.assertEqual((IMAGE, 'another'),
+                         self.versions.find(first.content_id).image_ids)
+        self.versions.forget(first.content_id)
+        self.assertEqual(['served.json'], self.left())
 
 
 class TestRead(LazyVersionsTest):
