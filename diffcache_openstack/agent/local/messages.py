@@ -132,7 +132,7 @@ def read_json(request: wrappers.Request) -> dict:
     data = request.environ['wsgi.input'].read(length)
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise exceptions.InvalidInput(
             f'The body is no JSON: {error}.') from error
     if not isinstance(found, dict):

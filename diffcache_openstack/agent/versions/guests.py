@@ -95,7 +95,7 @@ class Agent:
                     f'The guest agent of server {self._domain.UUIDString()}'
                     f' refused {name}: {error}') from error
             raise self._silent(name, error) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._silent(name, error) from error
         value = answer.get('return') if isinstance(answer, dict) else None
         if not isinstance(value, int):

@@ -106,7 +106,7 @@ class Agent:
             line = self._line().rpartition(_SENTINEL)[2]
             try:
                 answer = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(answer, dict) and answer.get('return') == token:
                 return
@@ -122,7 +122,7 @@ class Agent:
         try:
             self._send(name, {})
             answer = json.loads(self._line())
-        except (OSError, ValueError) as exc:
+        except (OSError, ValueError, RecursionError) as exc:
             raise exceptions.ServiceUnavailable(
                 f'The guest agent at {self._path} did not answer {name}: '
                 f'{exc}') from exc

@@ -180,6 +180,7 @@ class TestTalking(GuestsTest):
                 ('{"return": "many"}', exceptions.PermanentError),
                 ('[]', exceptions.PermanentError),
                 ('nonsense', exceptions.ServiceUnavailable),
+                ('[' * 100_000, exceptions.ServiceUnavailable),
                 (LibvirtError(1, 'unable to execute QEMU agent command'),
                  exceptions.PermanentError),
                 (LibvirtError(1, 'something else'),

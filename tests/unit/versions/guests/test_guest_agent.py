@@ -63,7 +63,9 @@ class ScriptedAgent:
         self.asked.append(request['execute'])
         answer = self._answers.get(request['execute'], {
             'error': {'desc': 'The command is disabled'}})
-        return None if answer is None else json.dumps(answer).encode() + b'\n'
+        if answer is None or isinstance(answer, bytes):
+            return answer
+        return json.dumps(answer).encode() + b'\n'
 
     def close(self) -> None:
         """Stop listening."""
@@ -122,6 +124,14 @@ class TestGuestAgent(base.TestCase):
         with guest_agent.Agent(agent.path) as channel:
             self.assertRaises(exceptions.PermanentError, channel.count,
                               'guest-fsfreeze-freeze')
+
+    def test_an_answer_that_is_nested_deeply_keeps_no_save_from_being_made(
+            self):
+        agent = self.agent(freeze=b'[' * 100_000 + b'\n', thaw={'return': 2})
+        with guest_agent.frozen(agent.path) as found:
+            pass
+        self.assertFalse(found.quiesced)
+        self.assertEqual('guest-fsfreeze-thaw', agent.asked[-1])
 
     def test_nobody_there_is_not_quiesced(self):
         with guest_agent.frozen(self.directory / 'none') as found:
