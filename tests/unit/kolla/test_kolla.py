@@ -27,11 +27,17 @@ ROLE = KOLLA / 'ansible/roles/diffcache'
 # Units of systemd for services that the role has containers of.
 UNITS = {'diffcache-agent': 'diffcache-agent',
          'diffcache-repository': 'diffcache-repository',
-         'diffcache-lazy': 'diffcache-lazy'}
+         'diffcache-lazy': 'diffcache-lazy',
+         'diffcache-ssdcache': 'diffcache-ssdcache'}
 
+# Keys of a service that say nothing of its container.
+NOT_OF_CONTAINERS = {'container_name', 'group', 'enabled', 'haproxy'}
+# Paths of hosts that are there before any container.
+ON_ALL_HOSTS = {'/etc/localtime', '/dev', '/run'}
 
 # Groups whose options libraries register when they use them.
-OTHERS = {'database', 'keystone_authtoken', 'oslo_middleware'}
+OTHERS = {'database', 'keystone_authtoken', 'oslo_concurrency',
+          'oslo_middleware'}
 
 
 def read_yaml(path: pathlib.Path):
@@ -84,7 +90,9 @@ class ImagesTest(KollaTestCase):
         added = {name for name in build.sections() if 'additions' in name}
         self.assertEqual(
             {f'{block.replace("_", "-")}-additions-diffcache'
-             for block in re.findall(r'block (\w+)_footer', overrides)}, added)
+             for block, text in re.findall(
+                 r'block (\w+)_footer %}(.*?){% endblock', overrides,
+                 re.DOTALL) if 'ADD additions-archive /' in text}, added)
         for name in {*added, 'diffcache-base'}:
             self.assertEqual('local', build[name]['type'])
 
@@ -150,6 +158,97 @@ class RoleTest(KollaTestCase):
                 self.assertIn(option[1], known, f'[{group}]')
                 found += 1
         self.assertGreater(found, 30)
+
+    def test_the_queue_manager_has_a_directory_for_its_lock(self):
+        # oslo.messaging ends every service at its first message otherwise.
+        text = (ROLE / 'templates/diffcache.conf.j2').read_text()
+        self.assertIn('use_queue_manager = true', text)
+        self.assertRegex(text, r'\[oslo_concurrency\]\nlock_path = /\S+\n')
+
+    def test_handlers_create_containers_as_they_are_compared(self):
+        handlers = {each['name']: each['kolla_container']
+                    for each in read_yaml(ROLE / 'handlers/main.yml')}
+        for name, service in self.services.items():
+            given = handlers[f'Restart {name} container']
+            self.assertLessEqual(
+                service.keys() - NOT_OF_CONTAINERS, given.keys(), name)
+
+    def test_binds_of_podman_exist_before_the_container(self):
+        # Podman creates no directory to bind, and /run is empty after a
+        # restart of the host.
+        config = (ROLE / 'tasks/config.yml').read_text()
+        for name in self.services:
+            key = name.replace('-', '_')
+            for bind in self.defaults[f'{key}_default_volumes']:
+                source = re.split(r':(?=/)', bind)[0].rstrip('/')
+                if source.startswith('/'):
+                    self.assertIn(source, ON_ALL_HOSTS, name)
+                elif re.fullmatch(r'\{\{ diffcache_\w+ \}\}', source):
+                    self.assertIn(f'path: "{source}"', config, name)
+
+
+class LazyTest(KollaTestCase):
+
+    def test_processes_of_images_outlive_the_container(self):
+        # With a PID namespace or the cgroup of the container they would end
+        # with it, and guests with them.
+        service = self.services['diffcache-lazy']
+        self.assertEqual(('host', 'host', True), (
+            service['pid_mode'], service['cgroupns_mode'],
+            service['privileged']))
+        folder = IMAGES / 'diffcache-lazy'
+        self.assertIn('echo $$ > /sys/fs/cgroup/diffcache-lazy/cgroup.procs',
+                      (folder / 'extend_start.sh').read_text())
+        self.assertIn('COPY extend_start.sh /usr/local/bin/'
+                      'kolla_diffcache_extend_start',
+                      (folder / 'Dockerfile.j2').read_text())
+
+
+class SsdCacheTest(KollaTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.image = IMAGES / 'diffcache-ssdcache'
+        self.unit = (TREE / 'etc/systemd/diffcache-ssdcache.service'
+                     ).read_text()
+
+    def test_its_user_may_open_block_devices(self):
+        [group] = re.findall('SupplementaryGroups=(.*)', self.unit)
+        text = (self.image / 'Dockerfile.j2').read_text()
+        self.assertIn(f'usermod --append --groups {group} diffcache', text)
+        self.assertIs(True, self.services['diffcache-ssdcache']['privileged'])
+
+    def test_the_group_may_connect_to_exports(self):
+        [mask] = re.findall('UMask=(.*)', self.unit)
+        self.assertIn(f'\numask {mask}\n',
+                      (self.image / 'extend_start.sh').read_text())
+
+    def test_qemu_belongs_to_the_group(self):
+        # Nova's container of libvirt is not built on that of Nova.
+        text = (KOLLA / 'template-override.j2').read_text()
+        [block] = re.findall(r'block nova_libvirt_footer %}(.*?){% endblock',
+                             text, re.DOTALL)
+        self.assertIn('usermod --append --groups diffcache nova', block)
+
+    def test_each_option_that_it_needs_is_set(self):
+        text = (ROLE / 'templates/diffcache.conf.j2').read_text()
+        [group] = re.findall(r'\[ssd_cache\]\n(.*?){% endif', text, re.DOTALL)
+        self.assertLessEqual(
+            {'device', 'capacity', 'socket', 'control', 'state_dir'},
+            set(re.findall(r'^(\w+) =', group, re.MULTILINE)))
+
+    def test_volumes_of_ceph_have_their_program(self):
+        text = (self.image / 'Dockerfile.j2').read_text()
+        self.assertIn("'qemu-utils'", text)
+        self.assertIn("'qemu-img'", text)
+
+    def test_a_device_is_formatted_on_request(self):
+        text = (self.image / 'extend_start.sh').read_text()
+        self.assertIn('if [[ -v DIFFCACHE_SSDCACHE_FORMAT ]]; then\n'
+                      '    ARGS="--format"\n', text)
+
+
+class KeysTest(KollaTestCase):
 
     def test_keys_are_named_as_the_configuration_names_them(self):
         text = (ROLE / 'templates/diffcache.conf.j2').read_text()

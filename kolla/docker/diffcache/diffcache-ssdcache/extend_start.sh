@@ -1,0 +1,9 @@
+#!/bin/bash
+
+# The group's users may connect to the exports: QEMU.
+umask 0007
+
+# Make the device an empty cache first if it is set, be it to nothing.
+if [[ -v DIFFCACHE_SSDCACHE_FORMAT ]]; then
+    ARGS="--format"
+fi
