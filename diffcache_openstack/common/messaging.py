@@ -21,6 +21,7 @@ import functools
 import socket
 import typing
 
+from oslo_concurrency import lockutils
 from oslo_config import cfg
 from oslo_log import log
 import oslo_messaging
@@ -113,6 +114,16 @@ class ContextSerializer(oslo_messaging.Serializer):
         return contexts.RequestContext.from_rpc(ctxt)
 
 
+def place_locks(conf: cfg.ConfigOpts) -> None:
+    """Keep locks between processes in ``[oslo_concurrency] lock_path``.
+
+    oslo.messaging takes one with ``use_queue_manager``, and looks for the
+    option in the global configuration alone.
+    """
+    if path := conf.oslo_concurrency.lock_path:
+        lockutils.CONF.set_default('lock_path', path, 'oslo_concurrency')
+
+
 class Bus:
     """A connection to the message broker that a configuration names."""
 
@@ -127,6 +138,7 @@ class Bus:
         :param security: signs messages, and verifies them
         :raises InvalidInput: transport_url names no usable broker
         """
+        place_locks(conf)
         try:
             self._transport = oslo_messaging.get_rpc_transport(
                 conf, url, allowed_remote_exmods=[exceptions.__name__])

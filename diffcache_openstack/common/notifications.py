@@ -77,6 +77,7 @@ class Listener:
                  pool: str | None = None) -> None:
         options = conf.notifications
         url = options.transport_url or conf.transport_url
+        messaging.place_locks(conf)
         try:
             self._transport = oslo_messaging.get_notification_transport(
                 conf, url=url)

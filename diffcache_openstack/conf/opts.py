@@ -22,6 +22,7 @@ import pkgutil
 import types
 import typing
 
+from oslo_concurrency import opts as concurrency_options
 from oslo_config import cfg
 from oslo_db import options as db_options
 from oslo_log import log
@@ -80,6 +81,8 @@ def register_all(conf: cfg.ConfigOpts) -> None:
     for group, options in messaging_options.list_opts():
         conf.register_opts(options, group=group)
     for group, options in _unlisted_messaging_opts().items():
+        conf.register_opts(options, group=group)
+    for group, options in concurrency_options.list_opts():
         conf.register_opts(options, group=group)
     conf.set_default('control_exchange', EXCHANGE)
     db_options.set_defaults(conf, connection=DEFAULT_CONNECTION)

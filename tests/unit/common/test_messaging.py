@@ -9,10 +9,13 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import pathlib
 import socket
 import uuid
 
+from oslo_concurrency import lockutils
 import oslo_messaging
+from oslo_messaging._drivers import amqpdriver
 
 from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
@@ -182,6 +185,23 @@ class TestBus(base.TestCase):
                 exceptions.InvalidInput, messaging.Bus, conf,
                 objects_base.Serializer())
             self.assertIn('transport_url', str(error))
+
+    def test_the_queue_manager_finds_the_directory_of_locks(self):
+        # It looks in the global configuration; services ended at their first
+        # message with use_queue_manager.
+        place, process = self.directory / 'locks', uuid.uuid4().hex
+        conf = opts.new_config()
+        conf.set_override('transport_url', 'fake:/')
+        conf.set_override('lock_path', str(place), 'oslo_concurrency')
+        self.addCleanup(lockutils.CONF.clear_default, 'lock_path',
+                        'oslo_concurrency')
+        self.addCleanup(messaging.Bus(
+            conf, objects_base.Serializer()).close)
+        manager = amqpdriver.QManager('test', process)
+        self.addCleanup(pathlib.Path(manager.file_name).unlink)
+        self.assertEqual(f'test:{process}:1', manager.get())
+        [lock] = place.iterdir()
+        self.assertIn(process, lock.name)
 
 
 class TestReach(base.TestCase):

@@ -33,7 +33,7 @@ UNITS = {'diffcache-agent': 'diffcache-agent',
 # Keys of a service that say nothing of its container.
 NOT_OF_CONTAINERS = {'container_name', 'group', 'enabled', 'haproxy'}
 # Paths of hosts that are there before any container.
-ON_ALL_HOSTS = {'/etc/localtime', '/dev', '/run'}
+ON_ALL_HOSTS = {'/etc/localtime', '/etc/machine-id', '/dev', '/run'}
 
 # Groups whose options libraries register when they use them.
 OTHERS = {'database', 'keystone_authtoken', 'oslo_concurrency',
@@ -217,6 +217,11 @@ class SsdCacheTest(KollaTestCase):
         text = (self.image / 'Dockerfile.j2').read_text()
         self.assertIn(f'usermod --append --groups {group} diffcache', text)
         self.assertIs(True, self.services['diffcache-ssdcache']['privileged'])
+
+    def test_it_knows_its_host(self):
+        # The cache ends without; images of containers have none.
+        self.assertIn('/etc/machine-id:/etc/machine-id:ro',
+                      self.defaults['diffcache_ssdcache_default_volumes'])
 
     def test_the_group_may_connect_to_exports(self):
         [mask] = re.findall('UMask=(.*)', self.unit)
