@@ -36,6 +36,10 @@ SETTINGS = {
                 lan_rtt_ms=0.2),
 }
 
+# Hosts that are homes at most, and adjacent chunks of one, as of diffcached.
+HOMES = 64
+GROUP = 4
+
 # Reads before jitter: seconds of thinking, offset, length, and the share of
 # instances that read it.
 Step = tuple[float, int, int, float]

@@ -85,7 +85,10 @@ class Replay(quick.Quick, show.ShowOne):
                  ' hints, with nothing known before; later: the same, with'
                  ' the profile of the scenario or of a first run; broadcast:'
                  ' the whole image before the boot; oracle: requested at the'
-                 ' start, in the order in which they will be read.')
+                 ' start, in the order in which they will be read; push: as'
+                 ' first, and what one instance has read is pushed along a'
+                 ' tree to all that boot; refer: as first, and homes that'
+                 ' are busy refer requests to instances that asked before.')
         parser.add_argument(
             '--events', action='store_true',
             help='Show every access to a chunk, and when chunks were'
@@ -98,6 +101,10 @@ class Replay(quick.Quick, show.ShowOne):
             '--read-ahead', type=_count(0), metavar='N',
             help='Read at most N chunks ahead where an instance reads in'
                  ' sequence; 0: none (default: 2).')
+        parser.add_argument(
+            '--fan-out', type=_count(1), default=2, metavar='N',
+            help='In modes push and refer, let each instance send a chunk to'
+                 ' at most N others (default: 2).')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -105,7 +112,7 @@ class Replay(quick.Quick, show.ShowOne):
         args = parsed_args
         scenario = dataclasses.replace(
             scenarios.load(args.scenario), in_flight=args.in_flight,
-            read_ahead=args.read_ahead)
+            read_ahead=args.read_ahead, fan_out=args.fan_out)
         document = replay.replay(scenario, args.mode, args.events)
         return list(document), [_column(v) for v in document.values()]
 

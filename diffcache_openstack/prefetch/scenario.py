@@ -70,6 +70,11 @@ class Scenario:
     :param rest: chunks of the rest of a file that an instance prefetches
         after the first read of a chunk that nothing was known of; 0: none
     :param files: for ``rest``: start, end, number of the file, position
+    :param homes: how many of the instances, the first ones, are homes of
+        chunks; None: all
+    :param group: adjacent chunks that have the same home
+    :param fan_out: for modes ``push`` and ``refer``: to how many others each
+        instance sends a chunk
     """
 
     image_bytes: int
@@ -87,6 +92,9 @@ class Scenario:
     read_ahead: int | None = None
     rest: int = 0
     files: collections.abc.Sequence[tuple[int, int, int, int]] = ()
+    homes: int | None = None
+    group: int = 1
+    fan_out: int = 2
 
     @property
     def chunks(self) -> int:
@@ -189,6 +197,8 @@ def from_dict(data: typing.Any) -> Scenario:
         starts_us=starts_us,
         reads=reads,
         profile=_profile(data.get('profile'), -(-image_bytes // chunk)),
+        homes=_whole('homes', data.get('homes', len(reads)), 1, len(reads)),
+        group=_whole('group', data.get('group', 1), 1, MAX_CHUNKS),
         **_links(_field(data, 'links')))
     _check_size(scenario)
     return scenario

@@ -1,6 +1,6 @@
 //! Recorded boots of many instances in virtual time, over modelled links.
 //!
-//! The home of chunk c is instance c modulo N. A transfer takes half a round trip, waits for the
+//! The homes of groups of adjacent chunks are the instances by turns. A transfer takes half a round trip, waits for the
 //! sender's port (in order of arrival), takes its bytes over the rate, then half a round trip. The
 //! repository's port is the WAN, each instance's the LAN; nothing else limits. A home fetches a
 //! chunk over the WAN once, when it is first asked for, unless the image is striped over the homes.
@@ -120,6 +120,28 @@ pub struct Scenario {
     pub policy: Policy,
     /// The files of the image, for [`Policy::rest`].
     pub files: Files,
+    /// Which instances are homes of which chunks.
+    pub layout: Layout,
+    /// To how many others each instance sends a chunk in [`Mode::Push`] and [`Mode::Refer`].
+    pub fan_out: usize,
+}
+
+/// Which instances are homes of which chunks: the first ones, by turns.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    /// How many instances are homes; none: all.
+    pub homes: Option<u32>,
+    /// Adjacent chunks of one home.
+    pub group: Chunk,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self {
+            homes: None,
+            group: 1,
+        }
+    }
 }
 
 /// How chunks come to the instances.
@@ -137,11 +159,15 @@ pub enum Mode {
     Broadcast,
     /// Those that the instance will read, in this order, from its start.
     Oracle,
+    /// As [`Mode::First`]; besides, homes push what an instance has read to all that boot.
+    Push,
+    /// As [`Mode::First`]; busy homes refer requests to those that asked for the chunk before.
+    Refer,
 }
 
 impl Mode {
     fn learns(self) -> bool {
-        matches!(self, Mode::First | Mode::Later)
+        matches!(self, Mode::First | Mode::Later | Mode::Push | Mode::Refer)
     }
 }
 
@@ -150,6 +176,13 @@ impl Scenario {
     fn chunks(&self) -> Chunk {
         let chunks = self.image_bytes.div_ceil(self.chunk_bytes.max(1));
         Chunk::try_from(chunks).unwrap_or(Chunk::MAX)
+    }
+
+    /// The instance that is home of a chunk.
+    fn home_of(&self, chunk: Chunk) -> u32 {
+        let all = self.instances.len() as u32;
+        // Checked to be at least 1.
+        chunk / self.layout.group % self.layout.homes.unwrap_or(all)
     }
 
     fn bytes_of(&self, chunk: Chunk) -> u64 {
@@ -174,6 +207,16 @@ impl Scenario {
         }
         if self.instances.is_empty() {
             return refuse("instances", "there has to be at least one");
+        }
+        let all = self.instances.len() as u32;
+        if !(1..=all).contains(&self.layout.homes.unwrap_or(all)) {
+            return refuse("homes", "at least one, and at most all instances");
+        }
+        if self.layout.group == 0 {
+            return refuse("group", "at least one chunk");
+        }
+        if self.fan_out == 0 {
+            return refuse("fan_out", "at least one instance");
         }
         let links = self.links;
         for rate in [links.wan_mbps, links.lan_mbps] {

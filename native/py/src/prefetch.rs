@@ -1,6 +1,8 @@
 //! Python bindings of `diffcache-prefetch`.
 
-use diffcache_prefetch::replay::{replay, Event, Links, Mode, Policy, Read, Scenario, Trace};
+use diffcache_prefetch::replay::{
+    replay, Event, Layout, Links, Mode, Policy, Read, Scenario, Trace,
+};
 use diffcache_prefetch::{Chunk, FileExtent, Files, Profile, Threshold};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -35,6 +37,9 @@ struct Boots {
     read_ahead: Option<Chunk>,
     rest: usize,
     files: Vec<(u64, u64, u64, u64)>,
+    homes: Option<u32>,
+    group: Chunk,
+    fan_out: usize,
 }
 
 /// One instance's boot, in seconds.
@@ -45,6 +50,7 @@ struct BootRow {
     misses: u64,
     prefetched: u64,
     used: u64,
+    pushed: u64,
 }
 
 /// What a replay found.
@@ -98,6 +104,8 @@ fn mode_of(name: &str) -> PyResult<Mode> {
         "later" => Mode::Later,
         "broadcast" => Mode::Broadcast,
         "oracle" => Mode::Oracle,
+        "push" => Mode::Push,
+        "refer" => Mode::Refer,
         _ => return Err(refused(format!("mode: there is no {name}"))),
     })
 }
@@ -143,6 +151,11 @@ impl Boots {
                 rest: self.rest,
             },
             files: Files::new(self.files.into_iter().map(extent)),
+            layout: Layout {
+                homes: self.homes,
+                group: self.group,
+            },
+            fan_out: self.fan_out,
         })
     }
 }
@@ -198,6 +211,7 @@ fn prefetch_replay(py: Python<'_>, boots: Boots, mode: &str, events: bool) -> Py
                 misses: boot.misses,
                 prefetched: boot.prefetched,
                 used: boot.used,
+                pushed: boot.pushed,
             })
             .collect(),
         wasted_bytes: report.wasted_bytes,

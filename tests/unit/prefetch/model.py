@@ -25,23 +25,30 @@ def _us(value):
 class Model:
     """One replay of a scenario, given as its JSON document."""
 
-    def __init__(self, document, mode, in_flight=64):
+    def __init__(self, document, mode, in_flight=64, fan_out=2):
         self.document = document
         self.mode = mode
         self.in_flight = in_flight
+        self.fan_out = fan_out
         self.instances = document['instances']
         self.count = len(self.instances)
+        self.homes = document.get('homes', self.count)
+        self.group = document.get('group', 1)
         self.chunks = -(-document['image_bytes'] // document['chunk'])
         self.agenda = []
         self.ports = {name: [] for name in ('wan', *range(self.count))}
-        self.free = dict.fromkeys(self.ports, 0)
+        self.free = dict.fromkeys(self.ports, -1)
         self.bytes = dict.fromkeys(self.ports, 0)
         self.have = [{c for c in range(self.chunks)
-                      if document['striped'] and c % self.count == i}
+                      if document['striped'] and self.home(c) == i}
                      for i in range(self.count)]
         self.asked = [{} for _ in self.instances]
         self.at_repository = set()
         self.at_home = {}
+        self.sent = [set() for _ in self.instances]
+        self.trees = {}
+        self.queues = {}
+        self.at_others = {}
         self.position = [0] * self.count
         self.missing = [set() for _ in self.instances]
         self.given = [set() for _ in self.instances]
@@ -54,6 +61,7 @@ class Model:
         self.misses = [0] * self.count
         self.prefetched = [0] * self.count
         self.used = [0] * self.count
+        self.pushed = [0] * self.count
         self.events = []
         self.counts = {c: 0 for c in range(self.chunks)}
         self.times = {c: fractions.Fraction(0) for c in range(self.chunks)}
@@ -78,7 +86,7 @@ class Model:
 
     def step(self):
         """Let the earliest thing happen; a port starts after all others."""
-        starts = [(max(self.free[p], min(waiting)[0]), str(p), p)
+        starts = [(max(self.free[p], min(r[1] for r in waiting)), str(p), p)
                   for p, waiting in self.ports.items() if waiting]
         due = min(self.agenda, default=None)
         if due and (not starts or due[0] <= min(starts)[0]):
@@ -93,6 +101,9 @@ class Model:
     def later(self, time, phase, instance, chunk, name):
         self.agenda.append((time, phase, instance, chunk, name))
 
+    def home(self, chunk):
+        return chunk // self.group % self.homes
+
     def size(self, chunk):
         step = self.document['chunk']
         return min(step, self.document['image_bytes'] - chunk * step)
@@ -100,8 +111,17 @@ class Model:
     def send(self, now, port):
         request = min(self.ports[port])
         self.ports[port].remove(request)
-        _, instance, chunk = request
-        receiver = chunk % self.count if port == 'wan' else instance
+        _, _, instance, chunk = request
+        receiver = self.home(chunk) if port == 'wan' else instance
+        if self.mode == 'push' and port != 'wan':
+            if chunk in self.have[instance] | self.sent[instance]:
+                return
+            self.sent[instance].add(chunk)
+            if chunk not in self.asked[instance]:
+                self.asked[instance][chunk] = 'push'
+                self.unread[instance].add(chunk)
+                self.prefetched[instance] += 1
+                self.pushed[instance] += 1
         self.free[port] = now + 8 * self.size(chunk) / self.mbps[port]
         self.bytes[port] += self.size(chunk)
         self.later(self.free[port] + self.half[port], 0, receiver, chunk,
@@ -127,7 +147,8 @@ class Model:
 
     def access(self, now, i, chunk):
         there = chunk in self.have[i]
-        miss = not there and self.asked[i].get(chunk) != 'prefetch'
+        miss = not there and self.asked[i].get(chunk) not in ('prefetch',
+                                                              'push')
         self.used[i] += chunk in self.unread[i]
         self.unread[i].discard(chunk)
         hints, seen = [], (0, 0, 0)
@@ -147,6 +168,7 @@ class Model:
                 self.ask(now, i, chunk, 'demand')
         if not there:
             self.missing[i].add(chunk)
+        self.push(now, chunk, [])
         self.events.append((now, i, chunk, miss, hints, *seen))
 
     def rank(self, chunk):
@@ -187,7 +209,7 @@ class Model:
 
     def is_coming(self, i, chunk):
         return chunk in self.asked[i] or (
-            chunk % self.count == i and chunk in self.at_repository)
+            self.home(chunk) == i and chunk in self.at_repository)
 
     def prefetch(self, now, i):
         while not self.stopped[i] and self.hints[i]:
@@ -204,7 +226,7 @@ class Model:
 
     def ask(self, now, i, chunk, why):
         self.asked[i][chunk] = why
-        if chunk % self.count == i:
+        if self.home(chunk) == i:
             self.ask_repository(now, i, chunk)
         else:
             self.later(now + self.half[0], 2, i, chunk, 'reach_home')
@@ -216,26 +238,87 @@ class Model:
                        'reach_repository')
 
     def reach_repository(self, now, i, chunk):
-        self.ports['wan'].append((now, i, chunk))
+        self.ports['wan'].append((False, now, i, chunk))
 
     def reach_home(self, now, i, chunk):
-        home = chunk % self.count
+        home = self.home(chunk)
         if chunk in self.have[home]:
-            self.ports[home].append((now, i, chunk))
+            self.answer(now, home, i, chunk)
         else:
             self.at_home.setdefault(chunk, []).append(i)
             self.ask_repository(now, i, chunk)
 
     def arrive(self, now, i, chunk):
         self.have[i].add(chunk)
+        self.sent[i].discard(chunk)
         self.asked[i].pop(chunk, None)
         if chunk in self.missing[i]:
             self.missing[i].remove(chunk)
             if not self.missing[i]:
                 self.stopped[i] = False
                 self.next_read(now, i)
-        if chunk % self.count == i:
+        if self.home(chunk) == i:
             self.at_repository.discard(chunk)
-            for other in self.at_home.pop(chunk, []):
-                self.ports[i].append((now, other, chunk))
+            waiting = self.at_home.pop(chunk, [])
+            self.push(now, chunk, waiting)
+            if chunk not in self.trees:
+                for other in waiting:
+                    self.answer(now, i, other, chunk)
+        else:
+            self.pass_on(now, i, chunk)
+            for other in self.at_others.pop((i, chunk), []):
+                self.ports[i].append((False, now, other, chunk))
         self.prefetch(now, i)
+
+    def answer(self, now, home, i, chunk):
+        """Let a home send a chunk, or refer to who asked before."""
+        queue = self.queues.setdefault(chunk, [])
+        queue.append(i)
+        place = len(queue) - 1
+        at_port = len(self.ports[home]) + (self.free[home] >= now)
+        if (self.mode == 'refer' and at_port >= self.fan_out
+                and place >= self.fan_out):
+            other = queue[place // self.fan_out - 1]
+            self.later(now + 2 * self.half[0], 4, i, (chunk, other),
+                       'reach_other')
+        else:
+            self.ports[home].append((False, now, i, chunk))
+
+    def reach_other(self, now, i, place):
+        chunk, other = place
+        if chunk in self.have[other]:
+            self.ports[other].append((self.mode == 'push', now, i, chunk))
+        else:
+            self.at_others.setdefault((other, chunk), []).append(i)
+
+    def push(self, now, chunk, waiting):
+        """Give a chunk that is at its home and was read its tree."""
+        home = self.home(chunk)
+        if (self.mode != 'push' or chunk in self.trees
+                or not self.counts[chunk] or chunk not in self.have[home]):
+            return
+        rest = []
+        for i, instance in enumerate(self.instances):
+            start = _us(instance['start_us'])
+            ended = (self.position[i] == len(instance['reads'])
+                     and not self.missing[i])
+            if not (i in (home, *waiting) or start > now or ended
+                    or chunk in self.have[i]):
+                rest.append((start, i))
+        self.trees[chunk] = [home, *waiting, *(i for _, i in sorted(rest))]
+        self.pass_on(now, home, chunk)
+
+    def pass_on(self, now, parent, chunk):
+        tree = self.trees.get(chunk, [])
+        for place, i in enumerate(tree):
+            if not place or tree[(place - 1) // self.fan_out] != parent:
+                continue
+            if chunk in self.asked[i]:
+                self.ports[parent].append((False, now, i, chunk))
+            else:
+                self.later(now + self.half[0], 3, i, (chunk, parent),
+                           'be_offered')
+
+    def be_offered(self, now, i, offer):
+        if offer[0] not in self.have[i] and not self.is_coming(i, offer[0]):
+            self.later(now + self.half[0], 4, i, offer, 'reach_other')

@@ -39,15 +39,18 @@ def documents(draw):
                 'reads': [read() for _ in range(draw(st.integers(0, 6)))]}
 
     chunks = draw(st.lists(st.integers(0, 12), unique=True))
+    instances = [instance() for _ in range(draw(st.integers(1, 5)))]
     return {
         'image_bytes': IMAGE, 'chunk': CHUNK,
+        'homes': draw(st.integers(1, len(instances))),
+        'group': draw(st.sampled_from((1, 1, 4))),
         'threshold': draw(st.sampled_from((1, 2, 0.5, 0.1, 1.5))),
         'striped': draw(st.booleans()),
         'links': {'wan_mbps': draw(st.sampled_from((8, 100))),
                   'wan_rtt_ms': draw(st.sampled_from((0, 2))),
                   'lan_mbps': draw(st.sampled_from((80, 100, 1000))),
                   'lan_rtt_ms': draw(st.sampled_from((0, 0.08)))},
-        'instances': [instance() for _ in range(draw(st.integers(1, 5)))],
+        'instances': instances,
         'profile': [[chunk, draw(st.integers(1, 3)),
                      draw(st.sampled_from((0, 80, 500)))]
                     for chunk in chunks]}
@@ -62,9 +65,10 @@ def run(document, mode, **options):
 class TestAgainstModel(base.TestCase):
     """Replays are those of a model that was written by itself."""
 
-    def assert_as_model(self, document, mode, in_flight=64):
-        expected = model.Model(document, mode, in_flight).run()
-        found = run(document, mode, in_flight=in_flight, read_ahead=0)
+    def assert_as_model(self, document, mode, in_flight=64, fan_out=2):
+        expected = model.Model(document, mode, in_flight, fan_out).run()
+        found = run(document, mode, in_flight=in_flight, read_ahead=0,
+                    fan_out=fan_out)
         boots = found['instances']
         thinks = [sum(row[0] for row in instance['reads'])
                   for instance in document['instances']]
@@ -95,6 +99,8 @@ class TestAgainstModel(base.TestCase):
         self.assertEqual(
             sum(expected.size(c) for left in expected.unread for c in left),
             found['wasted_bytes'])
+        if mode == 'push':
+            self.assertEqual(sum(expected.pushed), found['pushed'])
 
     @given(documents())
     def test_on_demand(self, document):
@@ -107,6 +113,14 @@ class TestAgainstModel(base.TestCase):
     @given(documents(), st.integers(1, 3))
     def test_later(self, document, in_flight):
         self.assert_as_model(document, 'later', in_flight)
+
+    @given(documents(), st.integers(1, 3), st.integers(1, 3))
+    def test_push(self, document, in_flight, fan_out):
+        self.assert_as_model(document, 'push', in_flight, fan_out)
+
+    @given(documents(), st.integers(1, 3), st.integers(1, 3))
+    def test_refer(self, document, in_flight, fan_out):
+        self.assert_as_model(document, 'refer', in_flight, fan_out)
 
 
 class TestModes(base.TestCase):

@@ -1,8 +1,13 @@
 //! The simulation: instances, homes and ports, event by event.
 
+mod pushing;
+mod referring;
+
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::HashMap;
 
+use self::pushing::Trees;
+use self::referring::Referrals;
 use super::ports::{Agenda, Happening, Instance, Port, Request};
 use super::report::{Boot, Distinct, Event, Report, Requests};
 use super::{half_ns, sending_ns, Mode, ReplayError, Scenario, MAX_NS};
@@ -18,13 +23,16 @@ use crate::tree::Visit;
 enum Reason {
     Demand,
     Prefetch,
+    Push,
 }
 
 /// One instance: what it has, what it waits for, and how far its boot is.
 struct Guest {
     have: ChunkSet,
     coming: HashMap<Chunk, Reason>,
-    /// Prefetched and not read yet.
+    /// Those of them that another instance is sending; kept in [`Mode::Push`] alone.
+    sent: ChunkSet,
+    /// Prefetched or pushed, and not read yet.
     unread: ChunkSet,
     next_read: usize,
     /// Chunks that the current read waits for.
@@ -57,6 +65,8 @@ struct Engine<'a> {
     lan: Vec<Port>,
     /// Requests that wait at a chunk's home until it is there.
     arriving: HashMap<Chunk, Vec<Request>>,
+    trees: Trees,
+    referrals: Referrals,
     learner: Learner,
     read: Distinct,
     visit: Visit,
@@ -76,6 +86,7 @@ pub fn run(
     let guest = || Guest {
         have: ChunkSet::default(),
         coming: HashMap::new(),
+        sent: ChunkSet::default(),
         unread: ChunkSet::default(),
         next_read: 0,
         missing: ChunkSet::default(),
@@ -94,6 +105,8 @@ pub fn run(
         wan: Port::default(),
         lan: vec![Port::default(); count],
         arriving: HashMap::new(),
+        trees: Trees::new(scenario.fan_out),
+        referrals: Referrals::default(),
         learner: Learner::new(chunks, scenario.least, known),
         read: Distinct::default(),
         visit: Visit::default(),
@@ -152,12 +165,14 @@ impl Engine<'_> {
             Happening::Issue(instance) => self.issue(now, instance),
             Happening::AtHome(request) => self.arrive_at_home(now, request),
             Happening::AtRepository(request) => self.enter_port(now, None, request),
+            Happening::Offered(parent, request) => self.consider(now, parent, request),
+            Happening::AtOther(other, request) => self.arrive_at_other(now, other, request),
             Happening::Free(port) => self.serve(now, port),
         }
     }
 
     fn home_of(&self, chunk: Chunk) -> Instance {
-        chunk % self.guests.len() as Instance
+        self.scenario.home_of(chunk)
     }
 
     fn is_there(&self, instance: Instance, chunk: Chunk) -> bool {
@@ -237,7 +252,8 @@ impl Engine<'_> {
         if guest.unread.remove(chunk) {
             guest.boot.used += 1;
         }
-        let miss = !there && guest.coming.get(&chunk) != Some(&Reason::Prefetch);
+        let reason = guest.coming.get(&chunk);
+        let miss = !there && matches!(reason, None | Some(Reason::Demand));
         let is_known = guest.reader.was_given(chunk);
         let reply = self.learn(now, instance, chunk, miss);
         if miss {
@@ -247,6 +263,7 @@ impl Engine<'_> {
             }
         }
         self.wait_for(instance, chunk);
+        self.push_from_home(now, chunk, &[]);
         (self.events)(Event {
             time_ns: now,
             instance,
@@ -309,6 +326,7 @@ impl Engine<'_> {
         self.note_request(now, chunk);
         self.guests[instance as usize].coming.insert(chunk, reason);
         let request = Request {
+            is_push: false,
             arrival: now,
             rank,
             instance,
@@ -356,7 +374,7 @@ impl Engine<'_> {
     fn arrive_at_home(&mut self, now: u64, request: Request) {
         let home = self.home_of(request.chunk);
         if self.is_there(home, request.chunk) {
-            self.enter_port(now, Some(home), request);
+            self.answer(now, home, request);
             return;
         }
         self.fetch_home(now, request);
@@ -379,11 +397,24 @@ impl Engine<'_> {
         }
     }
 
+    /// Takes the next request of a port that still has to be served.
+    fn next_at(&mut self, port: Option<Instance>) -> Option<Request> {
+        loop {
+            let request = self.port(port).take()?;
+            if port.is_none() || self.is_needed(&request) {
+                return Some(request);
+            }
+        }
+    }
+
     /// Sends the next chunk from a port that is free.
     fn serve(&mut self, now: u64, port: Option<Instance>) {
-        let Some(request) = self.port(port).take() else {
+        let Some(request) = self.next_at(port) else {
             return;
         };
+        if port.is_some() {
+            self.note_sent(&request);
+        }
         let links = self.scenario.links;
         let bytes = self.scenario.bytes_of(request.chunk);
         let (mbps, rtt, receiver) = match port {
@@ -406,6 +437,7 @@ impl Engine<'_> {
     fn deliver(&mut self, now: u64, instance: Instance, chunk: Chunk) {
         let guest = &mut self.guests[instance as usize];
         guest.have.insert(chunk);
+        guest.sent.remove(chunk);
         if guest.coming.remove(&chunk) == Some(Reason::Prefetch) {
             guest.queue.done();
         }
@@ -417,11 +449,24 @@ impl Engine<'_> {
             }
         }
         if self.home_of(chunk) == instance {
-            for request in self.arriving.remove(&chunk).unwrap_or_default() {
-                self.enter_port(now, Some(instance), request);
-            }
+            self.serve_waiting(now, instance, chunk);
+        } else {
+            self.pass_on(now, instance, chunk);
+            self.serve_referred(now, instance, chunk);
         }
         self.fill_links(now, instance);
+    }
+
+    /// Lets a home serve the requests that waited for a chunk, by itself or along a tree.
+    fn serve_waiting(&mut self, now: u64, home: Instance, chunk: Chunk) {
+        let waiting = self.arriving.remove(&chunk).unwrap_or_default();
+        let instances: Vec<_> = waiting.iter().map(|request| request.instance).collect();
+        self.push_from_home(now, chunk, &instances);
+        if !self.trees.has(chunk) {
+            for request in waiting {
+                self.answer(now, home, request);
+            }
+        }
     }
 
     fn report(self) -> Report {
@@ -455,6 +500,6 @@ fn is_present(
     chunk: Chunk,
     have: &ChunkSet,
 ) -> bool {
-    let own = chunk % scenario.instances.len() as Instance == instance;
+    let own = scenario.home_of(chunk) == instance;
     mode == Mode::Local || (scenario.striped && own) || have.contains(chunk)
 }

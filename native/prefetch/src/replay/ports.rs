@@ -11,6 +11,8 @@ pub type Instance = u32;
 /// A request at a port. The least is served first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
+    /// Whether the instance did not ask for the chunk: such requests come after all others.
+    pub is_push: bool,
     /// When it arrived at the port.
     pub arrival: u64,
     /// Place in the order of use, where that is known; else 0.
@@ -26,6 +28,7 @@ pub struct Request {
 pub struct Port {
     waiting: BinaryHeap<Reverse<Request>>,
     busy: bool,
+    serves: bool,
     /// Bytes sent so far.
     pub bytes: u64,
 }
@@ -37,10 +40,16 @@ impl Port {
         !std::mem::replace(&mut self.busy, true)
     }
 
+    /// How many requests are waiting or being served.
+    pub fn requests(&self) -> usize {
+        self.waiting.len() + usize::from(self.serves)
+    }
+
     /// Takes the next request to serve; without one the port becomes idle.
     pub fn take(&mut self) -> Option<Request> {
         let next = self.waiting.pop().map(|Reverse(request)| request);
-        self.busy = next.is_some();
+        self.serves = next.is_some();
+        self.busy = self.serves;
         next
     }
 }
@@ -57,6 +66,10 @@ pub enum Happening {
     AtHome(Request),
     /// A request arrives at the repository.
     AtRepository(Request),
+    /// An instance is offered a chunk by another one (the first).
+    Offered(Instance, Request),
+    /// A request arrives at an instance that is no home, for what it has or is to get.
+    AtOther(Instance, Request),
     /// A port is free: of an instance, or of the repository (none).
     Free(Option<Instance>),
 }

@@ -35,6 +35,8 @@ fn scenario(traces: &[(u64, &[Row])]) -> Scenario {
         profile: None,
         policy: Policy::default(),
         files: Files::default(),
+        layout: Layout::default(),
+        fan_out: 2,
     }
 }
 
@@ -229,6 +231,10 @@ fn what_cannot_be_replayed_is_refused() {
     assert_eq!("image_bytes", field(|s| s.image_bytes = 0));
     assert_eq!("chunk", field(|s| s.image_bytes = u64::MAX));
     assert_eq!("instances", field(|s| s.instances.clear()));
+    assert_eq!("homes", field(|s| s.layout.homes = Some(0)));
+    assert_eq!("homes", field(|s| s.layout.homes = Some(2)));
+    assert_eq!("group", field(|s| s.layout.group = 0));
+    assert_eq!("fan_out", field(|s| s.fan_out = 0));
     assert_eq!("links", field(|s| s.links.wan_mbps = 0.0));
     assert_eq!("links", field(|s| s.links.lan_rtt_ms = f64::NAN));
     assert_eq!("instances", field(|s| s.instances[0].reads[0].length = 0));
@@ -259,4 +265,110 @@ fn the_rest_of_a_file_is_prefetched_while_an_instance_thinks() {
     let report = run(&alone, Mode::First);
     assert_eq!(vec![11_000 + 50_000], boots_us(&report));
     assert_eq!((1, 1), (report.boots[0].prefetched, report.boots[0].used));
+}
+
+/// Eight reads of one chunk of instance 0, which is its home; instances 1 to 7 start by turns.
+fn many(apart_us: u64) -> Scenario {
+    let reads: &[Row] = &[(0, 0, 1)];
+    let traces: Vec<_> = (0..8).map(|number| (number * apart_us, reads)).collect();
+    scenario(&traces)
+}
+
+#[test]
+fn a_home_pushes_along_a_tree_to_those_that_wait() {
+    // All wait for 11 ms. The home sends to 1 and 2, they to 3, 4, 5 and 6, and 3 to 7.
+    let report = run(&many(0), Mode::Push);
+    let there = 11_000;
+    let (one, two) = (there + 100 + 1000, there + 200 + 1000);
+    assert_eq!(
+        vec![
+            there,
+            one,
+            two,
+            one + 1100,
+            one + 1200,
+            two + 1100,
+            two + 1200,
+            one + 2200
+        ],
+        boots_us(&report)
+    );
+    let asked = report.boots.iter().all(|boot| boot.pushed == 0);
+    assert!(asked && report.lan_bytes == 7000);
+}
+
+#[test]
+fn a_chunk_that_one_has_read_is_offered_to_others_that_boot() {
+    // Instance 1 reads chunk 0 late; 2 has ended and 3 has not begun when 0 gets it at 11 ms.
+    let mut four = scenario(&[
+        (0, &[(0, 0, 1)]),
+        (0, &[(13_099, 0, 1)]),
+        (0, &[]),
+        (600_000, &[(0, 0, 1)]),
+    ]);
+    let pushed = |scenario: &Scenario| -> Vec<_> {
+        let report = run(scenario, Mode::Push);
+        report.boots.iter().map(|b| (b.pushed, b.used)).collect()
+    };
+    // It is offered at 12 ms, accepted at 13 and there at 14.1 ms.
+    let report = run(&four, Mode::Push);
+    assert_eq!(vec![11_000, 14_100, 0, 2100], boots_us(&report));
+    assert_eq!(vec![(0, 0), (1, 1), (0, 0), (0, 0)], pushed(&four));
+    assert_eq!((2000, 0), (report.lan_bytes, report.wasted_bytes));
+    // A read before it is sent asks the home, and is served once.
+    four.instances[1].reads[0].think_ns = 12_500 * US;
+    let report = run(&four, Mode::Push);
+    assert_eq!(vec![11_000, 14_100, 0, 2100], boots_us(&report));
+    assert_eq!((1, 2000), (report.boots[1].misses, report.lan_bytes));
+    // What is never read is wasted.
+    four.instances[1].reads[0] = Read {
+        think_ns: 50_000 * US,
+        offset: 2000,
+        length: 1,
+    };
+    let report = run(&four, Mode::Push);
+    assert_eq!((1, 1000), (report.boots[1].pushed, report.wasted_bytes));
+}
+
+#[test]
+fn a_busy_home_refers_to_those_that_asked_before() {
+    // All wait for 11 ms. The home sends to 1 and 2 itself and refers 3 and 4 to 1, 5 and 6 to 2,
+    // and 7 to 3: they ask there at 13 ms, when 1 and 2 have had the chunk for a while.
+    let report = run(&many(0), Mode::Refer);
+    let (there, asked) = (11_000, 13_000);
+    assert_eq!(
+        vec![
+            there,
+            there + 1100,
+            there + 1200,
+            asked + 1100,
+            asked + 1200,
+            asked + 1100,
+            asked + 1200,
+            asked + 2200
+        ],
+        boots_us(&report)
+    );
+    assert_eq!(7000, report.lan_bytes);
+    // One that is not busy answers all itself.
+    let mut late = many(20_000);
+    let report = run(&late, Mode::Refer);
+    assert_eq!(report, run(&late, Mode::First));
+    // With a fan-out of one they form a chain.
+    late = many(0);
+    late.fan_out = 1;
+    let chain = boots_us(&run(&late, Mode::Refer));
+    assert_eq!(vec![there, 12_100, 14_100, 15_200], chain[..4]);
+}
+
+#[test]
+fn chunks_have_their_homes_by_groups() {
+    let mut three = scenario(&[(0, &[(0, 0, 3000)]), (0, &[]), (0, &[])]);
+    three.striped = true;
+    let sent = |scenario: &Scenario| run(scenario, Mode::OnDemand).lan_bytes;
+    assert_eq!(2000, sent(&three));
+    three.layout.group = 2;
+    assert_eq!(1000, sent(&three));
+    three.layout.homes = Some(1);
+    assert_eq!(0, sent(&three));
 }
