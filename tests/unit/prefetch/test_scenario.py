@@ -69,6 +69,12 @@ class TestScenario(base.TestCase):
         document['profile'] = []
         self.assertEqual([], scenarios.from_dict(document).profile)
 
+    def test_homes_are_all_unless_named(self):
+        scenario = scenarios.from_dict(copy.deepcopy(GOOD))
+        self.assertEqual((2, 1), (scenario.homes, scenario.group))
+        scenario = scenarios.from_dict({**GOOD, 'homes': 1, 'group': 4})
+        self.assertEqual((1, 4), (scenario.homes, scenario.group))
+
     def test_fields_that_are_missing(self):
         for name in ('image_bytes', 'chunk', 'threshold', 'striped', 'links',
                      'instances'):
@@ -84,6 +90,8 @@ class TestScenario(base.TestCase):
         self.refuse_values('image_bytes', 0, 1.5, 1 << 60, *wrong)
         self.refuse_values('chunk', 0, 1.5, 1 << 60, *wrong)
         self.refuse_values('threshold', 0, *wrong)
+        self.refuse_values('homes', 0, 3, 1.5, *wrong)
+        self.refuse_values('group', 0, 1.5, 1 << 60, *wrong)
         for name in GOOD['links']:
             self.refuse_values(f'links.{name}', 1e300, *wrong)
         self.refuse_values('links.wan_mbps', 0, 1e-9)
