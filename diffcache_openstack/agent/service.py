@@ -403,9 +403,10 @@ class Agent(service.Service):
                 tuple(conf.origins), conf.sequential_cutoff,
                 conf.reconnect_delay, conf.admission, conf.guest_page_cache),
             self._state / 'ssd_cache.json',
-            volume_sizes.Rules(conf.policy, conf.epoch, epochs.Rules(
-                hysteresis=conf.hysteresis, cool_down=conf.cooldown,
-                largest=conf.step)), self._open_wear(), self._moves)
+            volume_sizes.Rules(
+                conf.policy, conf.epoch, conf.shortest_epoch, epochs.Rules(
+                    hysteresis=conf.hysteresis, cool_down=conf.cooldown,
+                    largest=conf.step)), self._open_wear(), self._moves)
 
     def _open_wear(self) -> volume_wear.Wear | None:
         per_day = self.conf.ssd_cache.wear_budget
@@ -552,8 +553,7 @@ class Agent(service.Service):
         if self._moves is not None:
             self._run_until_stopped(self._moves)
         if self._volumes is not None:
-            self._run_until_stopped(volume_epochs.EpochTimer(
-                self._volumes, self.conf.ssd_cache.epoch))
+            self._run_until_stopped(volume_epochs.EpochTimer(self._volumes))
         if self.conf.agent.socket:
             self._run_until_stopped(local_server.LocalServer(
                 pathlib.Path(self.conf.agent.socket),

@@ -393,6 +393,11 @@ class Simulate(quick.Quick, show.ShowOne):
             help='Length of an epoch with --mode dynamic, in the time of the'
                  ' trace (default: 120).')
         parser.add_argument(
+            '--shortest-epoch', metavar='SECONDS', type=_seconds,
+            help='Let epochs of --mode dynamic end early, after so many'
+                 ' seconds at the soonest, when hits are no longer those that'
+                 ' curves predicted (default: none ends early).')
+        parser.add_argument(
             '--evict', choices=simulation.EVICTIONS, default='lru',
             help='Which block leaves a full partition (default: lru).')
         parser.add_argument(
@@ -434,11 +439,12 @@ def _epochs(args: argparse.Namespace) -> dict[str, typing.Any]:
     """Return what dynamic partitions take."""
     if args.mode == 'dynamic':
         return {'policy': args.policy or 'latency',
-                'epoch_us': args.epoch or _EPOCH_US}
-    if args.policy or args.epoch:
+                'epoch_us': args.epoch or _EPOCH_US,
+                'shortest_us': args.shortest_epoch}
+    if args.policy or args.epoch or args.shortest_epoch:
         raise simulation.SimulationError(
-            f'--mode {args.mode}: sizes do not change; leave out --policy and'
-            f' --epoch')
+            f'--mode {args.mode}: sizes do not change; leave out --policy,'
+            f' --epoch and --shortest-epoch')
     return {}
 
 

@@ -150,8 +150,20 @@ Further policies are found through the entry points
         default=120,
         min=1,
         help='''
-Seconds after which sizes are decided anew, by what was requested in them.
-Lower numbers follow changes sooner, and are misled by short bursts.
+Seconds after which sizes are decided anew, by what was requested in them;
+sooner where ``shortest_epoch`` says so. Lower numbers follow changes sooner,
+and are misled by short bursts.
+'''),
+    cfg.IntOpt(
+        'shortest_epoch',
+        default=10,
+        min=1,
+        help='''
+Seconds after which an epoch ends early at the soonest, because volumes hit
+more or less than their curves predicted, by more than ``hysteresis`` of all
+references and twice in a row: so sizes follow a shift of the load at once.
+Each early end doubles this time, up to ``epoch``, each other one halves it. As
+long as ``epoch``: no epoch ends early.
 '''),
     cfg.FloatOpt(
         'step',

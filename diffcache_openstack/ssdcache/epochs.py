@@ -69,6 +69,11 @@ class Sizer:
         self._epochs = 0
         self._cooling = 0
 
+    @property
+    def may_change(self) -> bool:
+        """Whether sizes may change when the present epoch ends."""
+        return not self._cooling and self._epochs + 1 >= self._rules.warm_up
+
     def decide(self, volumes: collections.abc.Sequence[base.Volume],
                sizes: collections.abc.Mapping[str, int]) -> Decision:
         """Return the sizes for the next epoch.

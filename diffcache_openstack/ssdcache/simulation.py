@@ -22,6 +22,7 @@ import typing
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.ssdcache import departures
 from diffcache_openstack.ssdcache import epochs
 from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base
@@ -59,6 +60,8 @@ class Scenario:
     :ivar occupancy_us: microseconds between rows of the occupancy
     :ivar policy: sizes the partitions after each epoch, instead of ``sizes``
     :ivar epoch_us: microseconds of an epoch
+    :ivar shortest_us: microseconds of the shortest epoch, where epochs end
+        early; see :mod:`.departures`
     :ivar block: bytes
     """
 
@@ -71,7 +74,15 @@ class Scenario:
     occupancy_us: int | None = None
     policy: str | None = None
     epoch_us: int | None = None
+    shortest_us: int | None = None
     block: int = BLOCK
+
+    @property
+    def look_us(self) -> int | None:
+        """Microseconds between looks at what is served, if there are any."""
+        if self.shortest_us is None:
+            return None
+        return max(1, self.shortest_us // departures.LOOKS)
 
     @property
     def mode(self) -> str:
@@ -92,7 +103,7 @@ def simulate(trace: str | os.PathLike[str], scenario: Scenario
     _check(scenario)
     decisions = _Decisions(scenario)
     try:
-        found = _native.ssdcache_simulate(trace, scenario, decisions.decide)
+        found = _native.ssdcache_simulate(trace, scenario, decisions)
     except OSError as error:
         raise SimulationError(
             f'{os.fspath(trace)}: {error.strerror or error}; name a file with'
@@ -128,20 +139,46 @@ class _Decisions:
         self.made: list[dict[str, typing.Any]] = []
         self._sizer = None if scenario.policy is None else epochs.Sizer(
             base.load(scenario.policy), base.Cache(scenario.capacity))
+        self._departures = departures.Departures(epochs.Rules().hysteresis)
+        self._early: list[str] = []
 
     def decide(self, time_us, rows) -> list[int]:
         """Return the sizes of the next epoch.
 
-        :param rows: name, size and curve of each volume
+        :param rows: of each volume what was served, as of
+            :meth:`ends_early`, size and curve
         """
         assert self._sizer is not None
+        served = _served(served for served, _size, _curve in rows)
+        before = {name: size for name, (_, size, _) in zip(served, rows)}
+        curves = {name: curve for name, (_, _, curve) in zip(served, rows)}
         decision = self._sizer.decide(
-            [base.Volume(name, curve) for name, _size, curve in rows],
-            {name: size for name, size, _curve in rows})
+            [base.Volume(name, curve) for name, curve in curves.items()],
+            before)
         self.made.append({'time_s': time_us / _US,
                           'changed': decision.changed,
-                          'explain': decision.explain})
-        return [decision.sizes[name] for name, _size, _curve in rows]
+                          'explain': decision.explain + self._early})
+        self._departures.end(curves, before, served)
+        self._departures.begin(curves, decision.sizes, served)
+        self._early = []
+        return [decision.sizes[name] for name in served]
+
+    def ends_early(self, time_us, rows) -> bool:
+        """Return whether an epoch ends now.
+
+        :param rows: name, references, hits and whether its partition is full,
+            of each volume
+        """
+        assert self._sizer is not None
+        if self._sizer.may_change:
+            self._early = self._departures.look(_served(rows))
+        return bool(self._early)
+
+
+def _served(rows: collections.abc.Iterable[tuple[str, int, int, bool]]
+            ) -> dict[str, departures.Served]:
+    return {name: departures.Served(references, hits, full)
+            for name, references, hits, full in rows}
 
 
 def _check(scenario: Scenario) -> None:

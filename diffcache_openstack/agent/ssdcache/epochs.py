@@ -16,20 +16,22 @@ import threading
 
 from diffcache_openstack.agent.ssdcache import volumes
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.ssdcache import departures
 
 LOG = logging.getLogger(__name__)
 
 
 class EpochTimer:
-    """A thread that ends an epoch regularly.
+    """A thread that ends an epoch regularly, or early.
 
     :param cached: volumes whose sizes are decided then
-    :param seconds: length of an epoch
     """
 
-    def __init__(self, cached: volumes.CachedVolumes, seconds: float) -> None:
+    def __init__(self, cached: volumes.CachedVolumes) -> None:
         self._cached = cached
-        self._seconds = seconds
+        self._seconds = float(cached.rules.epoch)
+        self._look = min(self._seconds,
+                         cached.rules.shortest / departures.LOOKS)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True,
                                         name='ssd-cache-epochs')
@@ -44,11 +46,18 @@ class EpochTimer:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._seconds):
+        left = self._seconds
+        while not self._stopped.wait(min(left, self._look)):
+            left -= self._look
             try:
-                self._cached.end_epoch()
+                if left <= 0:
+                    left = self._seconds
+                    self._cached.end_epoch()
+                elif self._cached.end_epoch_early():
+                    left = self._seconds
             except exceptions.DiffCacheError as error:
                 LOG.warning('Could not decide sizes in the SSD cache, will'
-                            ' retry in %g s: %s', self._seconds, error)
+                            ' retry in %g s: %s', min(left, self._look),
+                            error)
             except Exception:
                 LOG.exception('Could not decide sizes in the SSD cache')

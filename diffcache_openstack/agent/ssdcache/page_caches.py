@@ -171,6 +171,15 @@ class PageCaches:
             return {name: guest.latest for guest in self._guests.values()
                     for name in guest.volumes}
 
+    def skip_epoch(self) -> None:
+        """Begin another epoch, and expect nothing of it.
+
+        After one that ended early: others are longer, and cannot be compared.
+        """
+        with self._lock:
+            for guest in self._guests.values():
+                guest.total, guest.count = guest.latest, 1
+
     def end_epoch(self, found: _Epochs, limits: _Limits) -> Foreseen:
         """Return what is expected after an epoch.
 

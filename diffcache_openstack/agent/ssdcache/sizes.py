@@ -46,10 +46,12 @@ class Rules:
 
     :ivar policy: its name
     :ivar epoch: seconds
+    :ivar shortest: seconds of an epoch that ends early
     """
 
     policy: str = _LATENCY
     epoch: int = 120
+    shortest: int = 10
     changes: epochs.Rules = epochs.Rules()
 
 
@@ -73,6 +75,12 @@ class Sizes:
         self._sizer: epochs.Sizer | None = None
         self._latencies = latencies.Latencies()
         self._cache: sizing.Cache | None = None
+
+    @property
+    def may_change(self) -> bool:
+        """Whether sizes may change when the present epoch ends."""
+        return self.rules.policy != _STATIC \
+            and (self._sizer is None or self._sizer.may_change)
 
     def shares(self, known: _Wanted, limits: _Limits, cache: sizing.Cache
                ) -> dict[str, int]:
@@ -164,8 +172,10 @@ class Sizes:
         return decision.sizes
 
     def _as_long(self, epoch: engines.Epoch) -> engines.Epoch:
-        """Return what would be requested in an epoch of this host."""
-        times = self.rules.epoch / max(epoch.seconds, 1.0)
+        """Return what would be requested in an epoch as the last one here."""
+        seconds = max((each.seconds for each in self.epochs.values()),
+                      default=float(self.rules.epoch))
+        times = seconds / max(epoch.seconds, 1.0)
         curve = epoch.curve
         hits = {}
         for size, count in curve.thinned(STEPS):
@@ -174,7 +184,7 @@ class Sizes:
         references = max(round(curve.references * times), curve.distinct,
                          max(hits, default=0))
         return dataclasses.replace(
-            epoch, seconds=float(self.rules.epoch), curve=_native.HitCurve(
+            epoch, seconds=seconds, curve=_native.HitCurve(
                 references, curve.distinct,
                 [(size, count) for count, size in hits.items()]))
 

@@ -20,6 +20,7 @@ import typing
 
 from diffcache_openstack.agent.ssdcache import attached
 from diffcache_openstack.agent.ssdcache import division
+from diffcache_openstack.agent.ssdcache import early_ends
 from diffcache_openstack.agent.ssdcache import filters as volume_filters
 from diffcache_openstack.agent.ssdcache import limits
 from diffcache_openstack.agent.ssdcache import moves as volume_moves
@@ -83,6 +84,8 @@ class CachedVolumes:
         self._division = division.Division(engine, self._sizes, self._limits)
         self._moves = moves
         self._page_caches = page_caches.PageCaches()
+        self._early_ends = early_ends.EarlyEnds(rules.changes.hysteresis)
+        self._has_curves = engine.abilities.follows
         self._lock = threading.Lock()
         self.revision = 0
         missing = engine.abilities.missing()
@@ -385,28 +388,65 @@ class CachedVolumes:
         :raises VolumeRefused: a size cannot be changed
         """
         with self._lock:
-            self.revision += 1
-            found = self._engine.end_epoch()
+            self._end_epoch([])
+
+    def end_epoch_early(self) -> bool:
+        """End an epoch if hits are no longer those that were predicted.
+
+        To be called again and again, twice in the time of the shortest epoch.
+
+        :returns: whether it ended
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: a size cannot be changed
+        """
+        with self._lock:
+            if not (self._has_curves and self._sizes.may_change):
+                return False
+            reasons = self._early_ends.look(self._engine.volumes())
+            if reasons:
+                self._end_epoch(reasons)
+            return bool(reasons)
+
+    def _end_epoch(self, early: list[str]) -> None:
+        """End an epoch.
+
+        :param early: why it ends early, if it does
+        """
+        self.revision += 1
+        found = self._engine.end_epoch()
+        states = self._engine.volumes()
+        cache = self._division.cache()
+        # Without volumes it is not known.
+        self._has_curves = bool(found) if states else self._has_curves
+        if not found or not cache.capacity:
+            return
+        limits = {name: state.limit for name, state in states.items()}
+        foreseen = self._foresee(found, limits, early)
+        curves = {name: epoch.curve for name, epoch in found.items()}
+        self._early_ends.end(curves, states)
+        try:
+            sizes = self._sizes.decide(self._known(states), limits, found,
+                                       cache, foreseen.curves)
+            self._limits.change(sizes)
+        except exceptions.DiffCacheError as error:
+            self._sizes.note_failure(error)
+            raise
+        finally:
             states = self._engine.volumes()
-            cache = self._division.cache()
-            if not found or not cache.capacity:
-                return
-            limits = {name: state.limit for name, state in states.items()}
-            foreseen = self._page_caches.end_epoch(found, limits)
-            try:
-                sizes = self._sizes.decide(self._known(states), limits,
-                                           found, cache, foreseen.curves)
-                self._limits.change(sizes)
-            except exceptions.DiffCacheError as error:
-                self._sizes.note_failure(error)
-                raise
-            finally:
-                states = self._engine.volumes()
-                self._sizes.add_reasons([
-                    *foreseen.explain, *self._filters.end_epoch(
-                        states, self._known(states), self._sizes.saved_us)])
+            self._early_ends.begin({**curves, **foreseen.curves}, states)
+            self._sizes.add_reasons([
+                *early, *foreseen.explain, *self._filters.end_epoch(
+                    states, self._known(states), self._sizes.saved_us)])
         if sizes != limits:
             LOG.info('Sizes of volumes in the SSD cache are %s', sizes)
+
+    def _foresee(self, found: collections.abc.Mapping[str, engines.Epoch],
+                 limits: dict[str, int], early: list[str]
+                 ) -> page_caches.Foreseen:
+        if early:
+            self._page_caches.skip_epoch()
+            return page_caches.Foreseen({}, [])
+        return self._page_caches.end_epoch(found, limits)
 
     def _check_origin(self, origin: str) -> None:
         if origins.is_allowed(origin, self._options.origins):

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use diffcache_ssdcache::partition::eviction::Policy;
 use diffcache_ssdcache::simulate::{
-    simulate, Counts, EpochVolume, Report, Row, Scenario, Sharing, SimulateError,
+    simulate, Counts, Decider, EpochVolume, Lengths, Report, Row, Scenario, Served, Sharing,
+    SimulateError,
 };
 use diffcache_ssdcache::trace::{Reader, TraceError};
 use pyo3::exceptions::PyValueError;
@@ -30,6 +31,7 @@ struct Simulated {
     ignore_writes: bool,
     occupancy_us: Option<NonZeroU64>,
     epoch_us: Option<NonZeroU64>,
+    look_us: Option<NonZeroU64>,
 }
 
 /// One volume's numbers.
@@ -59,7 +61,10 @@ impl Simulated {
             capacity: self.capacity,
             block: self.block,
             sharing: match (self.epoch_us, self.sizes) {
-                (Some(epoch), _) => Sharing::Dynamic(epoch),
+                (Some(longest_us), _) => Sharing::Dynamic(Lengths {
+                    longest_us,
+                    look_us: self.look_us,
+                }),
                 (None, Some(sizes)) => Sharing::Partitioned(sizes),
                 (None, None) => Sharing::Unified,
             },
@@ -96,47 +101,85 @@ fn translate(error: SimulateError, trace: &str) -> PyErr {
     }
 }
 
-/// Has a Python callable decide sizes: `decide(time_us, [(name, size, curve)]) -> [size]`.
-fn ask(decide: &Py<PyAny>, time_us: u64, volumes: Vec<EpochVolume>) -> PyResult<Vec<u32>> {
-    Python::attach(|py| {
-        let rows: Vec<_> = volumes
-            .into_iter()
-            .map(|volume| (volume.name, volume.size, HitCurve(Arc::new(volume.curve))))
-            .collect();
-        decide.call1(py, (time_us, rows))?.extract(py)
-    })
+/// A Python object that decides, and what it raised.
+///
+/// `decide(time_us, [(served, size, curve)]) -> [size]`, and
+/// `ends_early(time_us, [served]) -> bool`, where `served` is `(name, references, hits, full)`.
+struct Asked {
+    decider: Option<Py<PyAny>>,
+    raised: Option<PyErr>,
 }
 
-/// Plays a trace to a cache. `decide` sizes the partitions after each epoch, if there are epochs.
+impl Asked {
+    fn ask<T>(&mut self, call: impl FnOnce(Python<'_>, &Py<PyAny>) -> PyResult<T>) -> Option<T> {
+        let decider = self.decider.as_ref()?;
+        let answer = Python::attach(|py| call(py, decider));
+        answer.map_err(|error| self.raised = Some(error)).ok()
+    }
+}
+
+fn row(served: Served) -> (String, u64, u64, bool) {
+    (served.name, served.references, served.hits, served.full)
+}
+
+impl Decider for Asked {
+    fn decide(&mut self, time_us: u64, volumes: Vec<EpochVolume>) -> Option<Vec<u32>> {
+        if self.decider.is_none() {
+            return Some(volumes.iter().map(|volume| volume.size).collect());
+        }
+        let rows: Vec<_> = volumes
+            .into_iter()
+            .map(|volume| {
+                let curve = HitCurve(Arc::new(volume.curve));
+                (row(volume.served), volume.size, curve)
+            })
+            .collect();
+        self.ask(|py, decider| {
+            let answer = decider.call_method1(py, "decide", (time_us, rows))?;
+            answer.extract(py)
+        })
+    }
+
+    fn ends_early(&mut self, time_us: u64, volumes: Vec<Served>) -> Option<bool> {
+        if self.decider.is_none() {
+            return Some(false);
+        }
+        let rows: Vec<_> = volumes.into_iter().map(row).collect();
+        self.ask(|py, decider| {
+            let answer = decider.call_method1(py, "ends_early", (time_us, rows))?;
+            answer.extract(py)
+        })
+    }
+}
+
+/// Plays a trace to a cache. `decider` sizes the partitions after each epoch, if there are epochs,
+/// and says whether they end early: see [`Asked`].
 ///
 /// Raises `OSError` if the trace cannot be opened or read, and `ValueError` if it or the scenario
 /// cannot be used.
 #[pyfunction]
-#[pyo3(signature = (trace, scenario, decide=None))]
+#[pyo3(signature = (trace, scenario, decider=None))]
 fn ssdcache_simulate(
     py: Python<'_>,
     trace: PathBuf,
     scenario: Simulated,
-    decide: Option<Py<PyAny>>,
+    decider: Option<Py<PyAny>>,
 ) -> PyResult<Found> {
     let scenario = scenario.scenario()?;
-    let (mut signal, mut raised) = (None, None);
+    let mut signal = None;
     let mut watch = || {
         signal = Python::attach(|py| py.check_signals()).err();
         signal.is_none()
     };
-    let mut sizes = |time_us: u64, volumes: Vec<EpochVolume>| {
-        let decided = match &decide {
-            Some(decide) => ask(decide, time_us, volumes),
-            None => Ok(volumes.iter().map(|volume| volume.size).collect()),
-        };
-        decided.map_err(|error| raised = Some(error)).ok()
+    let mut asked = Asked {
+        decider,
+        raised: None,
     };
     let run = || -> Result<Report, SimulateError> {
-        simulate(Reader::open(&trace)?, scenario, &mut sizes, &mut watch)
+        simulate(Reader::open(&trace)?, scenario, &mut asked, &mut watch)
     };
     let found = py.detach(run);
-    if let Some(error) = signal.or(raised) {
+    if let Some(error) = signal.or(asked.raised) {
         return Err(error);
     }
     let report = found.map_err(|error| translate(error, &trace.to_string_lossy()))?;

@@ -19,8 +19,8 @@ use crate::partition::{
 use crate::trace::{Op, Reader, Request, TraceError};
 use crate::Block;
 
-use epochs::Epochs;
-pub use epochs::{Decide, EpochVolume};
+pub use epochs::{Decide, Decider, EpochVolume, Lengths, Served};
+use epochs::{Due, Epochs};
 pub use report::{Counts, Report, Row};
 
 /// Numbers that the rows of a report may have in all.
@@ -61,10 +61,10 @@ pub enum Sharing {
     Unified,
     /// Each volume has a partition of this many blocks.
     Partitioned(Vec<(String, u32)>),
-    /// Each volume has a partition whose size is decided after each epoch of so many microseconds.
+    /// Each volume has a partition whose size is decided after each epoch.
     ///
     /// A volume begins with its share of the cache, as large as any other's.
-    Dynamic(NonZeroU64),
+    Dynamic(Lengths),
 }
 
 /// What to simulate.
@@ -150,7 +150,7 @@ impl Simulation {
                     simulation.add_volume(name, partition)?;
                 }
             }
-            Sharing::Dynamic(length_us) => simulation.epochs = Some(Epochs::new(*length_us)),
+            Sharing::Dynamic(lengths) => simulation.epochs = Some(Epochs::new(*lengths)),
         }
         Ok(simulation)
     }
@@ -275,28 +275,61 @@ impl Simulation {
         Ok(id)
     }
 
-    /// Has new sizes decided if an epoch is over.
+    /// Has new sizes decided if an epoch is over, or ends early.
     fn end_epoch(&mut self, time_us: u64, decide: Decide<'_>) -> Result<(), SimulateError> {
         let Some(epochs) = &mut self.epochs else {
             return Ok(());
         };
         let (first, _) = self.times_us.unwrap_or((time_us, time_us));
-        let Some(ended_us) = epochs.end(time_us.saturating_sub(first)) else {
+        match epochs.due(time_us.saturating_sub(first)) {
+            Some(Due::End(ended_us)) => self.decide(ended_us, decide),
+            Some(Due::Look(looked_us)) => self.look(looked_us, decide),
+            None => Ok(()),
+        }
+    }
+
+    /// Has it decided whether an epoch ends early.
+    fn look(&mut self, time_us: u64, decide: Decide<'_>) -> Result<(), SimulateError> {
+        let served = self.volumes.iter().map(|volume| self.served(volume));
+        let early = decide.ends_early(time_us, served.collect());
+        if !early.ok_or(SimulateError::Stopped)? {
+            return Ok(());
+        }
+        if let Some(epochs) = &mut self.epochs {
+            epochs.begin(time_us);
+        }
+        self.decide(time_us, decide)
+    }
+
+    fn served(&self, volume: &Volume) -> Served {
+        let partition = volume.partition;
+        Served {
+            name: volume.name.clone(),
+            references: volume.counts.references,
+            hits: volume.counts.hits,
+            full: self.cache.held(partition) >= self.cache.limit(partition),
+        }
+    }
+
+    /// Has the sizes decided of the epoch that begins at a time.
+    fn decide(&mut self, time_us: u64, decide: Decide<'_>) -> Result<(), SimulateError> {
+        let Some(mut epochs) = self.epochs.take() else {
             return Ok(());
         };
         let volumes = self.volumes.iter().enumerate();
         let volumes: Vec<EpochVolume> = volumes
             .map(|(id, volume)| EpochVolume {
-                name: volume.name.clone(),
+                served: self.served(volume),
                 size: self.cache.limit(volume.partition),
                 curve: epochs.curve(id as VolumeId),
             })
             .collect();
+        self.epochs = Some(epochs);
         if volumes.is_empty() {
             return Ok(());
         }
-        let sizes = decide(ended_us, volumes).ok_or(SimulateError::Stopped)?;
-        self.resize(&sizes)?;
+        let sizes = decide.decide(time_us, volumes);
+        self.resize(&sizes.ok_or(SimulateError::Stopped)?)?;
         self.note_sizes();
         Ok(())
     }

@@ -230,8 +230,22 @@ class TestSimulate(TraceTestCase):
                               '--epoch', '1', '--policy', 'wss')
         self.assertEqual(3, len(found['decisions']))
 
+    def test_epochs_that_end_early(self):
+        self.trace = self.write_file('early.csv', ''.join(
+            f'{n},{"ab"[n % 2]},r,{n % 4 * 4096},4096\n'
+            for n in range(4000)).encode())
+        found = self.simulate('--capacity', 4, '--mode', 'dynamic',
+                              '--epoch', '0.003', '--shortest-epoch', '0.001')
+        early, *others = found['decisions']
+        self.assertEqual(0.0015, early['time_s'])
+        self.assertIn('a: the epoch ended early, since 100.0% of its last 250'
+                      ' references hit, and nothing was known of it',
+                      early['explain'])
+        self.assertEqual([0.003], [each['time_s'] for each in others])
+
     def test_options_of_other_modes(self):
         for words, what in (
+                (('unified', '--shortest-epoch', '9'), '--shortest-epoch'),
                 (('unified', '--policy', 'wss'), 'leave out --policy'),
                 (('partitioned', '--sizes', 'a=1,b=1', '--epoch', '9'),
                  'leave out --policy'),

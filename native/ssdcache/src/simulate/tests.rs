@@ -19,6 +19,14 @@ fn scenario(capacity: u32, sharing: Sharing) -> Scenario {
     }
 }
 
+/// Epochs that do not end early.
+fn epochs_of(length_us: u64) -> Sharing {
+    Sharing::Dynamic(Lengths {
+        longest_us: NonZeroU64::new(length_us).unwrap(),
+        look_us: None,
+    })
+}
+
 /// A decision that changes nothing.
 fn keep(_time_us: u64, volumes: Vec<EpochVolume>) -> Option<Vec<u32>> {
     Some(volumes.iter().map(|volume| volume.size).collect())
@@ -193,7 +201,6 @@ proptest! {
 
 #[test]
 fn sizes_are_decided_after_each_epoch() {
-    let epoch = NonZeroU64::new(10).unwrap();
     let text = "100,a,r,0,8192\n105,b,r,0,4096\n111,a,r,0,8192\n155,b,r,0,4096\n";
     let mut seen = Vec::new();
     let mut decide = |time_us: u64, volumes: Vec<EpochVolume>| {
@@ -202,7 +209,7 @@ fn sizes_are_decided_after_each_epoch() {
         Some(vec![1, 3])
     };
     let reader = Reader::new(text.as_bytes()).unwrap();
-    let scenario = scenario(4, Sharing::Dynamic(epoch));
+    let scenario = scenario(4, epochs_of(10));
     let found = simulate(reader, scenario, &mut decide, &mut || true).unwrap();
     assert_eq!(vec![(10, (2, 2), (2, 1)), (50, (1, 2), (3, 0))], seen);
     let row = |time_us, blocks: &[u32]| Row {
@@ -223,8 +230,101 @@ fn sizes_are_decided_after_each_epoch() {
 
 #[test]
 fn a_decision_can_stop_it() {
+    let mut stop = |_: u64, _: Vec<EpochVolume>| None;
     let reader = Reader::new(&b"1,a,r,0,1\n9,a,r,0,1\n"[..]).unwrap();
-    let scenario = scenario(4, Sharing::Dynamic(NonZeroU64::new(5).unwrap()));
-    let found = simulate(reader, scenario, &mut |_, _| None, &mut || true);
+    let scenario = scenario(4, epochs_of(5));
+    let found = simulate(reader, scenario, &mut stop, &mut || true);
     assert!(matches!(found, Err(SimulateError::Stopped)));
+}
+
+/// Ends epochs early at some times, and notes when it was asked and decided.
+#[derive(Default)]
+struct EndsAt {
+    early: Vec<u64>,
+    looks: Vec<(u64, Vec<Served>)>,
+    decisions: Vec<(u64, u64)>,
+}
+
+impl Decider for EndsAt {
+    fn decide(&mut self, time_us: u64, volumes: Vec<EpochVolume>) -> Option<Vec<u32>> {
+        let references = volumes.iter().map(|volume| volume.curve.references);
+        self.decisions.push((time_us, references.sum()));
+        keep(time_us, volumes)
+    }
+
+    fn ends_early(&mut self, time_us: u64, volumes: Vec<Served>) -> Option<bool> {
+        self.looks.push((time_us, volumes));
+        Some(self.early.contains(&time_us))
+    }
+}
+
+fn play_each_us(requests: u64, lengths: Lengths, decider: &mut EndsAt) {
+    let line = |n: u64| format!("{n},v,r,{},4096\n", n % 3 * 4096);
+    let text: String = (0..requests).map(line).collect();
+    let reader = Reader::new(text.as_bytes()).unwrap();
+    let scenario = scenario(2, Sharing::Dynamic(lengths));
+    simulate(reader, scenario, decider, &mut || true).unwrap();
+}
+
+fn lengths(longest_us: u64, look_us: u64) -> Lengths {
+    Lengths {
+        longest_us: NonZeroU64::new(longest_us).unwrap(),
+        look_us: NonZeroU64::new(look_us),
+    }
+}
+
+#[test]
+fn an_epoch_that_ends_early_begins_a_whole_one() {
+    let mut ends = EndsAt {
+        early: vec![6],
+        ..EndsAt::default()
+    };
+    play_each_us(30, lengths(10, 3), &mut ends);
+    // Requests are counted before the one at the end of an epoch.
+    assert_eq!(vec![(6, 6), (16, 10), (26, 10)], ends.decisions);
+    let times: Vec<u64> = ends.looks.iter().map(|look| look.0).collect();
+    assert_eq!(vec![3, 6, 9, 12, 15, 19, 22, 25, 29], times);
+    let served = |references, full| Served {
+        name: "v".into(),
+        references,
+        hits: 0,
+        full,
+    };
+    assert_eq!(vec![served(3, true)], ends.looks[0].1);
+    assert_eq!(vec![served(29, true)], ends.looks[8].1);
+}
+
+#[test]
+fn a_look_can_stop_it() {
+    struct Stops;
+    impl Decider for Stops {
+        fn decide(&mut self, time_us: u64, volumes: Vec<EpochVolume>) -> Option<Vec<u32>> {
+            keep(time_us, volumes)
+        }
+        fn ends_early(&mut self, _: u64, _: Vec<Served>) -> Option<bool> {
+            None
+        }
+    }
+    let reader = Reader::new(&b"1,a,r,0,1\n9,a,r,0,1\n"[..]).unwrap();
+    let scenario = scenario(4, Sharing::Dynamic(lengths(100, 5)));
+    let found = simulate(reader, scenario, &mut Stops, &mut || true);
+    assert!(matches!(found, Err(SimulateError::Stopped)));
+}
+
+proptest! {
+    #[test]
+    fn epochs_are_no_longer_and_no_shorter_than_they_may_be(
+        longest in 1..40_u64, look in 1..40_u64,
+        early in proptest::collection::vec(0..200_u64, 0..20),
+    ) {
+        let mut ends = EndsAt { early, ..EndsAt::default() };
+        play_each_us(200, lengths(longest, look), &mut ends);
+        let mut begin = 0;
+        for (time, _) in ends.decisions {
+            prop_assert!(time - begin == longest
+                || (time - begin) % look == 0 && time - begin < longest && ends.early.contains(&time));
+            begin = time;
+        }
+        prop_assert!(200 - begin <= longest);
+    }
 }

@@ -25,6 +25,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import epochs
 from diffcache_openstack.ssdcache import hot_blocks
 from tests import base
 from tests.unit.ssdcache.engines import fakes
@@ -504,6 +505,132 @@ class TestLiveMigration(VolumesTest):
         self.engine.attach(engines.Attachment('b', origin, 'pass-through', 0))
         self.volumes.set_mode('b', 'write-around')
         self.assertEqual('write-around', self.engine.volumes()['b'].mode)
+
+
+class TestEarlyEnds(VolumesTest):
+    """Epochs that end before their time."""
+
+    def setUp(self):
+        super().setUp()
+        self.served = {'a': (0, 0), 'b': (0, 0)}
+        self.begin()
+
+    def begin(self, **abilities):
+        for name in 'ab':
+            self.volumes.attach(name, self.wanted(name))
+            self.engine.epochs[name] = self.epoch(
+                120.0, 90_000 if name == 'a' else 10_000, 500)
+        self.volumes.end_epoch()
+        self.fill()
+        self.assertEqual({'a': 500, 'b': 500}, self.limits())
+        self.look()
+
+    def epoch(self, seconds, hits, blocks):
+        return engines.Epoch(seconds, _native.HitCurve(
+            100_000, blocks, [(blocks, hits)]))
+
+    def fill(self):
+        for name in 'ab':
+            self.engine.fill(name)
+
+    def look(self, **hits):
+        """Have each volume serve 1000 references, of which some hit."""
+        for name, more in {'a': 900, 'b': 100, **hits}.items():
+            before, misses = self.served[name]
+            self.served[name] = before + more, misses + 1000 - more
+            self.engine.serve(name, hits=before + more,
+                              misses=misses + 1000 - more)
+        return self.volumes.end_epoch_early()
+
+    def decisions(self):
+        return self.volumes.status()['decisions']
+
+    def test_none_ends_early_without_a_departure(self):
+        for _look in range(12):
+            self.assertFalse(self.look())
+        self.assertEqual(1, len(self.decisions()))
+
+    def test_sizes_follow_at_once_and_it_is_explained(self):
+        self.assertFalse(self.look(a=100, b=900))
+        self.engine.epochs['a'] = self.epoch(10.0, 100_000, 100)
+        self.engine.epochs['b'] = self.epoch(10.0, 50_000, 900)
+        revision = self.volumes.revision
+        self.assertTrue(self.look(a=100, b=900))
+        self.assertEqual({'a': 100, 'b': 900}, self.limits())
+        self.assertNotEqual(revision, self.volumes.revision)
+        last, _first = self.decisions()
+        self.assertIn('a: the epoch ended early, since 10.0% of its last 1000'
+                      ' references hit, and 90.0% were expected',
+                      last['explain'])
+
+    def test_a_partition_that_fills_ends_none(self):
+        self.engine.set_limit('a', 400)
+        self.engine.set_limit('b', 600)
+        for _look in range(4):
+            self.assertFalse(self.look(b=0))
+
+    def test_a_slow_device_ends_none(self):
+        plain = self.engine.volumes
+
+        def slow():
+            return {name: dataclasses.replace(state, state='pass-through')
+                    for name, state in plain().items()}
+        self.look()
+        with mock.patch.object(self.engine, 'volumes', slow):
+            for _look in range(4):
+                self.assertFalse(self.look(a=0))
+        self.assertFalse(self.look(a=0))
+
+    def test_sequences_that_bypass_the_cache_end_none(self):
+        hits = misses = bypassed = 0
+        for _look in range(4):
+            hits, misses, bypassed = hits + 900, misses + 5100, bypassed + 5000
+            self.engine.serve('a', hits=hits, misses=misses,
+                              bypassed=bypassed)
+            self.assertFalse(self.volumes.end_epoch_early())
+
+    def test_while_sizes_may_not_change_none_ends(self):
+        for rules in (sizes.Rules('static'),
+                      sizes.Rules(changes=epochs.Rules(warm_up=9))):
+            self.volumes = volumes.CachedVolumes(
+                self.engine, volumes.Options((str(self.directory), )),
+                self.path, rules)
+            self.volumes.end_epoch()
+            self.fill()
+            for _look in range(4):
+                self.assertFalse(self.look(a=0))
+
+    def test_what_the_page_caches_of_guests_were_is_left_out(self):
+        for blocks in (1000, 1000, 90_000):
+            self.volumes.note_page_cache('s', blocks, ('a', 'b'))
+        self.look(a=100)
+        self.assertTrue(self.look(a=100))
+        for _look in range(3):
+            self.volumes.note_page_cache('s', 90_000, ('a', 'b'))
+        self.volumes.end_epoch()
+        for decision in self.decisions():
+            self.assertNotIn('page cache', ' '.join(decision['explain']))
+
+    def test_without_curves_none_ends(self):
+        self.engine.epochs.clear()
+        self.volumes.end_epoch()
+        revision = self.volumes.revision
+        for _look in range(4):
+            self.assertFalse(self.look(a=100))
+        self.assertEqual(revision, self.volumes.revision)
+
+    def test_an_early_end_that_failed_is_tried_again(self):
+        self.look(a=100)
+        with mock.patch.object(self.engine, 'end_epoch',
+                               side_effect=control.CacheUnreachable('no')):
+            self.assertRaises(control.CacheUnreachable, self.look, a=100)
+        self.assertTrue(self.look(a=100))
+
+    def test_a_volume_of_another_host_after_a_short_epoch(self):
+        self.engine.epochs = {'a': self.epoch(10.0, 90_000, 500)}
+        self.volumes.end_epoch()
+        found = self.volumes._sizes._as_long(self.epoch(120.0, 90_000, 500))
+        self.assertEqual((10.0, 7500), (found.seconds, found.curve.hits(500)))
 
 
 class TestMoves(VolumesTest):
