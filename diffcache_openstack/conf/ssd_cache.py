@@ -162,8 +162,8 @@ and are misled by short bursts.
 Seconds after which an epoch ends early at the soonest, because volumes hit
 more or less than their curves predicted, by more than ``hysteresis`` of all
 references and twice in a row: so sizes follow a shift of the load at once.
-Each early end doubles this time, up to ``epoch``, each other one halves it. As
-long as ``epoch``: no epoch ends early.
+Each early end makes this time 1.5 times as long, until epochs have had their
+full length again. As long as ``epoch``: no epoch ends early.
 '''),
     cfg.FloatOpt(
         'step',

@@ -66,8 +66,8 @@ class EpochTest(test_serve.CacheTest):
         return self.enterContext(nbd.Client(
             f'nbd+unix:///{found["export"]}?socket={found["socket"]}'))
 
-    def epoch(self, load):
-        """Read for an epoch, and have sizes decided; return them."""
+    def read(self, load):
+        """Read for an epoch."""
         for _batch in range(READS // DEPTH):
             for name, blocks in load.items():
                 client = self.clients[name]
@@ -78,6 +78,10 @@ class EpochTest(test_serve.CacheTest):
                     client.send(nbd.READ, block * BLOCK, BLOCK)
                 for _read in range(DEPTH):
                     self.assertEqual(0, client.receive().error)
+
+    def epoch(self, load):
+        """Read for an epoch, and have sizes decided; return them."""
+        self.read(load)
         self.volumes.end_epoch()
         return {name: each['limit']
                 for name, each in self.volumes.status()['volumes'].items()}
@@ -99,6 +103,25 @@ class TestEpochs(EpochTest):
         for name, size in expected.items():
             self.assertAlmostEqual(size, found[name], msg=str(found),
                                    delta=0.03 * CAPACITY)
+
+    def ends_early(self, load):
+        self.read(load)
+        return self.volumes.end_epoch_early()
+
+    def test_a_shift_ends_an_epoch_early(self):
+        for _epoch in range(3):
+            self.epoch(LOAD)
+        for _look in range(4):
+            self.assertFalse(self.ends_early(LOAD))
+        shifted = {'a': 3500, 'b': 300, 'c': 100}
+        self.assertEqual([False, True],
+                         [self.ends_early(shifted) for _look in range(2)])
+        [last, *_others] = self.volumes.status()['decisions']
+        self.assertIn('a: the epoch ended early', ' '.join(last['explain']))
+        # That epoch had much of the load before, the next one has none.
+        self.assertTrue(any(self.ends_early(shifted) for _look in range(3)))
+        found = self.volumes.status()['volumes']
+        self.assertGreater(found['a']['limit'], found['c']['limit'])
 
     def test_sizes_are_those_of_the_trace_and_follow_a_shift(self):
         for _epoch in range(3):
