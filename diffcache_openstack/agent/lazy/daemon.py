@@ -23,8 +23,8 @@ from diffcache_openstack.common import restarts
 # Until a new image can be read, and until one that was removed is gone.
 _WORK_SECONDS = 60.0
 _LONGEST_ANSWER = 64 << 20
-# A restart of diffcache-lazy takes a few on a busy host. Without it an image is
-# delivered whole, which takes longer.
+# A restart of diffcache-lazy takes a few on a busy host. Without it an image
+# is delivered whole, which takes longer.
 _RESTART_SECONDS = 15.0
 _BY_TYPE: dict[str, type[exceptions.DiffCacheError]] = {
     'InvalidInput': exceptions.InvalidInput,

@@ -31,6 +31,7 @@ from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt import utils as libvirt_utils
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.common import stand_ins
@@ -39,7 +40,6 @@ from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import options
-from diffcache_openstack.common import restarts
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 
