@@ -195,19 +195,22 @@ class LocalClient:
                          timeout=timeout)
 
     def open_version(self, version_id: str, wanted: dict[str, str],
-                     timeout: float = 60.0) -> dict[str, typing.Any]:
+                     rate: int | None = None, timeout: float = 60.0
+                     ) -> dict[str, typing.Any]:
         """Have a version served while it arrives.
 
         :param wanted: ``project_id`` of the server that boots from it, and
             ``image_id``, which stands for it in Nova
+        :param rate: as of :meth:`open_lazy`
         :param timeout: seconds until its file can be read
         :returns: as :meth:`open_lazy`
         :raises NotFound: the project has no such version, or the agent is
             older than this call
         :raises Conflict: it is not complete, or has several disks
         """
-        return self._ask('POST', _version_path(version_id, 'lazy'), wanted,
-                         timeout=timeout)
+        limit = {} if rate is None else {'hydrate_rate': rate}
+        return self._ask('POST', _version_path(version_id, 'lazy'),
+                         {**wanted, **limit}, timeout=timeout)
 
     def version_content(self, version_id: str, wanted: dict[str, str],
                         stall_timeout: float = 60.0) -> None:

@@ -221,7 +221,8 @@ class Source:
         version_id, reader = wanted.version, {
             'project_id': wanted.owner or '', 'image_id': wanted.id}
         return self._patience.over(
-            lambda: self._client.open_version(version_id, reader))
+            lambda: self._client.open_version(version_id, reader,
+                                              wanted.rate))
 
     def add_lazy_server(self, server_id: str, server: dict[str, typing.Any]
                         ) -> None:

@@ -214,12 +214,13 @@ class LazyImages:
                     return {'path': None, 'reason': reason}
             return self._add(template, key, rate)
 
-    def open_version(self, version_id: str, project_id: str, image_id: str
-                     ) -> dict[str, typing.Any]:
+    def open_version(self, version_id: str, project_id: str, image_id: str,
+                     rate: int | None = None) -> dict[str, typing.Any]:
         """Serve a version while it arrives, if that is possible.
 
         :param project_id: of the server that boots from it
         :param image_id: stands for the version in Nova
+        :param rate: as of :meth:`open`, of the version and of its base image
         :returns: as :meth:`open`
         :raises NotFound: the project has no such version
         :raises Conflict: it is not complete, or has several disks
@@ -231,13 +232,15 @@ class LazyImages:
         disk = self._versions.disk_of(version_id, project_id)
         version = lazy_versions.Version(
             version_id, project_id, disk.version, disk.base_id,
-            disk.base_name, self._arriving_base(disk), (image_id,))
+            disk.base_name, self._arriving_base(disk, rate), (image_id,))
         with self._lock:
-            return self._versions.open(version)
+            return self._versions.open(version, rate)
 
-    def _arriving_base(self, disk: objects.VersionDisk) -> str | None:
+    def _arriving_base(self, disk: objects.VersionDisk, rate: int | None
+                       ) -> str | None:
         """Have the base image of a version served; return its path.
 
+        :param rate: as of :meth:`open`
         :returns: None if it is to be delivered whole, or there is none
         """
         view = self._host.site_map.current()
@@ -247,7 +250,7 @@ class LazyImages:
         if template is None:
             return None
         try:
-            return self.open(template.id)['path']
+            return self.open(template.id, rate)['path']
         except exceptions.DiffCacheError as error:
             LOG.info('The base image %s of a version is not served while it'
                      ' arrives: %s', template.id, error)

@@ -53,14 +53,16 @@ class ServedVersions:
         """Return whether a content is that of a version."""
         return self._versions.find(content_id) is not None
 
-    def open(self, version: lazy_versions.Version) -> dict[str, typing.Any]:
+    def open(self, version: lazy_versions.Version, rate: int | None
+             ) -> dict[str, typing.Any]:
         """Serve a version; see :meth:`.LazyImages.open_version`."""
         prepared = self._versions.prepare(version)
         if prepared is None:
             return {'path': None, 'reason': lazy_versions.NO_MANIFEST}
+        limit = {} if rate is None else {'rate': rate}
         status = self._daemon.add(prepared.content_id, {
             'manifest': str(prepared.manifest), 'sources': prepared.sources,
-            **self._options})
+            **self._options, **limit})
         self._released.discard(prepared.content_id)
         self._servers.follow(prepared.content_id, teaches=False)
         LOG.info('Serving version %s while it arrives, at %s', version.id,

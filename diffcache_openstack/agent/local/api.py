@@ -368,9 +368,8 @@ class LocalApi:
             {'borrowed': self._delivery.lend(image_id, path)})
 
     def _open_lazy(self, request, image_id):
-        wish = lazy_servers.parse_wish(messages.read_json(request))
-        return messages.answer(
-            self._lazy.open(image_id, wish.rate if wish else None))
+        return messages.answer(self._lazy.open(
+            image_id, _rate_of(messages.read_json(request))))
 
     def _list_lazy(self, _request):
         return messages.answer({'images': self._lazy.describe_served()})
@@ -407,7 +406,8 @@ class LocalApi:
     def _open_version(self, request, version_id):
         body = messages.read_strings(request, 'project_id', 'image_id')
         return messages.answer(self._versions.open_version(
-            version_id, body['project_id'], body['image_id']))
+            version_id, body['project_id'], body['image_id'],
+            _rate_of(body)))
 
     def _deliver_version(self, request, version_id):
         body = messages.read_strings(request, 'project_id', 'output')
@@ -463,6 +463,15 @@ class LocalApi:
         connection = request.environ[server.REQUEST].conn.socket
         return wrappers.Response(messages.lines(watch, ended, connection),
                                  mimetype=messages.JSON_LINES)
+
+
+def _rate_of(body: dict[str, typing.Any]) -> int | None:
+    """Return the rate at which an image is to be fetched, in bytes per second.
+
+    :raises InvalidInput: it is not within its limits
+    """
+    wish = lazy_servers.parse_wish(body)
+    return wish.rate if wish else None
 
 
 def _take_place(places: threading.BoundedSemaphore, what: str) -> None:

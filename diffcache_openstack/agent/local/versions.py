@@ -54,10 +54,11 @@ class LocalVersions:
         return self._service.save_before(server_id, project_id, trigger,
                                          image_id, watch)
 
-    def open_version(self, version_id: str, project_id: str, image_id: str
-                     ) -> dict[str, typing.Any]:
+    def open_version(self, version_id: str, project_id: str, image_id: str,
+                     rate: int | None) -> dict[str, typing.Any]:
         """Serve a version; see :meth:`.LazyImages.open_version`."""
-        return self._images.open_version(version_id, project_id, image_id)
+        return self._images.open_version(version_id, project_id, image_id,
+                                         rate)
 
     def version_reader(self, content_id: str) -> reading.VersionReader:
         """Return what reads a version; see :meth:`.LazyVersions.reader`."""

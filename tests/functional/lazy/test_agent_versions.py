@@ -18,6 +18,8 @@ import types
 from unittest import mock
 
 from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent.lazy import served_versions
+from diffcache_openstack.agent.lazy import servers
 from diffcache_openstack.agent.lazy import versions
 from diffcache_openstack.agent.local import api
 from diffcache_openstack.agent.local import server
@@ -93,11 +95,15 @@ class VersionsCase(services.LazyServicesTest):
         self.addCleanup(found.stop)
         return found
 
-    def serve(self, **options):
+    def described(self):
+        """The version, as servers boot from it."""
         disk = self.versions.disk_of(VERSION, 'p')
-        prepared = self.versions.prepare(versions.Version(
+        return versions.Version(
             VERSION, 'p', disk.version, disk.base_id, disk.base_name, None,
-            (IMAGE,)))
+            (IMAGE,))
+
+    def serve(self, **options):
+        prepared = self.versions.prepare(self.described())
         status = self.daemon.add(prepared.content_id, {
             'manifest': str(prepared.manifest),
             'sources': prepared.sources, 'wait': 30.0, **options})
@@ -120,6 +126,21 @@ class PlainStoreTest(VersionsCase):
         (requests, failures), agent = self.sources(content_id)
         self.assertLess(0, requests)
         self.assertEqual((0, (0, 0)), (failures, agent))
+
+    def test_the_rate_of_its_first_server_holds_before_that_is_known(self):
+        served = served_versions.ServedVersions(
+            self.daemon, self.versions,
+            servers.Servers(self.folder / 'servers'),
+            {'hydrate': 'idle', 'wait': 30.0, 'prefetch': False})
+        opened = served.open(self.described(), rate=1)
+        expected = self.disk.read_bytes()
+        [found] = self.wait_until(lambda: [
+            each for each in self.daemon.images() if each['present']])
+        # One request, and the next one after its bytes have taken their time.
+        self.assertEqual((1, False, 1), (
+            found['hydration']['rate'], found['complete'],
+            found['sources'][0]['requests']))
+        self.assertEqual(expected, pathlib.Path(opened['path']).read_bytes())
 
     def test_what_a_prune_rewrote_the_agent_finds(self):
         content = self.disk.read_bytes()

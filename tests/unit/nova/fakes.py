@@ -64,8 +64,8 @@ class Client:
             pathlib.Path(output).write_bytes(self.content_bytes)
         return self.request
 
-    def open_version(self, version_id, wanted):
-        self._ask('open_version', version_id, wanted)
+    def open_version(self, version_id, wanted, rate=None):
+        self._ask('open_version', version_id, wanted, rate)
         return self.version_answer
 
     def version_content(self, version_id, wanted, stall_timeout=None):

@@ -485,9 +485,17 @@ class TestVersions(FetchingTest):
         self.make_disk()
         self.assertEqual(arriving, os.readlink(self.base))
         self.assertIn(('open_version', 'v',
-                       {'project_id': 'p', 'image_id': IMAGE}),
+                       {'project_id': 'p', 'image_id': IMAGE}, None),
                       self.client.asked)
         self.assertEqual([], self.downloads)
+
+    def test_its_rate_holds_from_the_start(self):
+        self.have_served_version()
+        self.instance.metadata = {'diffcache:hydrate_rate': '1000'}
+        self.make_disk()
+        self.assertIn(('open_version', 'v',
+                       {'project_id': 'p', 'image_id': IMAGE}, 1000),
+                      self.client.asked)
 
     def test_one_that_cannot_be_served_is_restored(self):
         self.make_disk()

@@ -629,8 +629,8 @@ class TestWishes(LazyImagesTest):
 
 class TestVersions(LazyImagesTest):
 
-    def open(self):
-        return self.lazy.open_version('v', 'p', 'stand-in')
+    def open(self, rate=None):
+        return self.lazy.open_version('v', 'p', 'stand-in', rate)
 
     def described(self):
         [found] = self.lazy.describe_served()
@@ -648,6 +648,13 @@ class TestVersions(LazyImagesTest):
         self.assertEqual(
             (['stand-in'], {'id': 'v', 'project_id': 'p'}, False),
             (found['image_ids'], found['version'], found['held']))
+
+    def test_the_rate_that_its_first_server_asks_for(self):
+        self.versions.base_id = KEY.id
+        self.open(1000)
+        self.assertEqual([1000, 1000], [
+            self.daemon.served[content_id]['wanted']['rate']
+            for content_id in (VERSION_CONTENT, KEY.id)])
 
     def test_its_base_image_arrives_too(self):
         self.versions.base_id = KEY.id

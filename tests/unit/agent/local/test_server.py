@@ -164,9 +164,9 @@ class Rooms:
         self.asked.append((server_id, project_id, trigger, image_id))
         return {'version': 'v', 'required': watch(1, 2), 'error': None}
 
-    def open_version(self, version_id, project_id, image_id):
+    def open_version(self, version_id, project_id, image_id, rate):
         self._fail_if_told()
-        self.asked.append((version_id, project_id, image_id))
+        self.asked.append((version_id, project_id, image_id, rate))
         return {'path': f'/mount/{version_id}', 'reason': None}
 
     def deliver_version(self, version_id, project_id, output, watch):
@@ -625,7 +625,11 @@ class VersionsTest(LocalApiTest):
         wanted = {'project_id': 'p', 'image_id': IMAGE}
         self.assertEqual({'path': '/mount/v', 'reason': None},
                          self.client.open_version('v', wanted))
-        self.assertEqual([('v', 'p', IMAGE)], self.worker.asked)
+        self.client.open_version('v', wanted, 1000)
+        self.assertEqual([('v', 'p', IMAGE, None), ('v', 'p', IMAGE, 1000)],
+                         self.worker.asked)
+        self.assertRaises(exceptions.InvalidInput, self.client.open_version,
+                          'v', wanted, 0)
 
     def test_one_is_delivered(self):
         wanted = {'project_id': 'p', 'output': '/out'}
