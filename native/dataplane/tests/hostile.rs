@@ -11,14 +11,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::peers::{send_head, send_range_head, Peer};
-use common::{image, until, Bytes, Site};
+use common::{image, site_key, until, Bytes, Site};
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::announcements::{is_announced, Stage};
+use diffcache_dataplane::fetching::client::{self, Ask, Client, Connection, Fault, Remote, Stop};
 use diffcache_dataplane::fetching::delivery::{parse_hosts, parse_order, Delivery};
 use diffcache_dataplane::fetching::minimum_rate::Floors;
 use diffcache_dataplane::fetching::wan::Handle;
+use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{Config, DataPlane};
+use diffcache_dataplane::transport::auth::Keys;
 
 /// The sources of an order: names and URLs of hosts of the site, and the repository's URL.
 fn order(key: ObjectKey, dest: &Path, manifest: Option<&Path>, sources: &[(&str, &str)]) -> String {
@@ -447,4 +450,50 @@ fn connections_that_send_a_byte_at_a_time_take_no_places() {
     for attacker in attackers {
         attacker.join().unwrap();
     }
+}
+
+#[test]
+fn a_peer_that_needs_long_is_told_from_a_connection_that_was_forgotten() {
+    // It answers once over each connection, after the introduction.
+    let peer = Peer::new(|request, stream| match request.contains("bytes=0-0") {
+        true => {
+            send_range_head(request, stream, 10)?;
+            stream.write_all(b"x").ok()
+        }
+        false => Some(()),
+    });
+    let client = Client::new(
+        Some(Keys::single(site_key())),
+        Duration::from_millis(200),
+        Arc::default(),
+    );
+    let stop = Stop::new(Cancel::default(), Arc::default());
+    let remote = Remote {
+        peer: client::Peer::parse(&peer.url()).unwrap(),
+        key: ObjectKey::parse("templates", &"a".repeat(64)).unwrap(),
+        trace: None,
+    };
+    let path = remote.key.object_path();
+    let read = |connection: &mut Connection, range| {
+        let ask = Ask {
+            method: "GET",
+            path: &path,
+            range: Some(range),
+            body: b"",
+            hold: 0,
+            only_present: false,
+            takes_frames: false,
+            known: None,
+        };
+        client.send(connection, &remote, &ask)?;
+        client.receive_range(connection, &remote, range, &stop)?;
+        connection.read(&mut [0], &stop)
+    };
+    let mut connection = client.renewed(&remote.peer, &stop).unwrap();
+    let slow = read(&mut connection, (5, 6));
+    assert!(matches!(slow, Err(Fault::Slow { .. })), "{slow:?}");
+    let mut connection = client.renewed(&remote.peer, &stop).unwrap();
+    assert_eq!(read(&mut connection, (0, 1)).unwrap(), 1);
+    let forgotten = read(&mut connection, (5, 6));
+    assert!(matches!(forgotten, Err(Fault::Broken(_))), "{forgotten:?}");
 }

@@ -12,6 +12,7 @@
 """Hosts of a site that fetch an image for one another."""
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import signal
@@ -44,6 +45,18 @@ class HomesTest(services.LazyServicesTest):
             host.serve([self.wan], [(each.name, each.url) for each in found])
         return found
 
+    def home_and_other(self):
+        """Two hosts, the first of which is home of the first group with data.
+
+        That is the second group, and its home the second in rank.
+        """
+        hosts = self.hosts(2)
+        second = hosts[0].status()['homes'][1]['name']
+        home, other = sorted(hosts, key=lambda host: host.name != second)
+        # The other announces itself by a look at its first chunk.
+        self.wait_until(lambda: home.status()['peers']['requests'])
+        return home, other
+
     def sent(self, plane=None):
         """Bytes of images that a plane has sent, the repository's by default.
 
@@ -51,6 +64,10 @@ class HomesTest(services.LazyServicesTest):
         """
         counts = (plane or self.repository).stats()['sent']
         return counts['templates'] + counts['compressed']
+
+    def assert_fetched_once(self):
+        self.wait_until(lambda: self.sent() >= self.data)
+        self.assertEqual(self.data, self.sent())
 
     def read_all(self, hosts):
         """Have all hosts read the image at the same time, and check it."""
@@ -61,8 +78,7 @@ class HomesTest(services.LazyServicesTest):
     def test_a_site_fetches_one_copy_whoever_reads(self):
         hosts = self.hosts(3)
         self.read_all(hosts)
-        self.wait_until(lambda: self.sent() >= self.data)
-        self.assertEqual(self.data, self.sent())
+        self.assert_fetched_once()
         for host in hosts:
             found = host.status()
             self.assertTrue(found['complete'])
@@ -74,11 +90,7 @@ class HomesTest(services.LazyServicesTest):
             self.assertEqual((host.name, 0), (own['name'], own['requests']))
 
     def test_a_read_elsewhere_is_one_request_to_the_home(self):
-        hosts = self.hosts(2)
-        found = hosts[0].status()['homes']
-        # The first group with data is the second, of the second in rank.
-        home = next(host for host in hosts if host.name == found[1]['name'])
-        other = next(host for host in hosts if host is not home)
+        home, other = self.home_and_other()
         self.assertEqual(self.content(self.image)[_MIB:2 * _MIB],
                          other.read(_MIB, _MIB))
         # Bytes are counted when all of a request have come.
@@ -88,6 +100,47 @@ class HomesTest(services.LazyServicesTest):
         self.assertEqual(0, other.status()['sources'][0]['requests'])
         self.assertEqual(_MIB, home.status()['sources'][0]['bytes'])
         self.assertEqual(0, home.status()['reads'])
+
+    def test_a_home_that_is_slow_is_waited_for(self):
+        """Regression: a connection that had answered before was not."""
+        home, other = self.home_and_other()
+        worker = home.status()['worker_pid']
+        os.kill(worker, signal.SIGSTOP)
+        self.addCleanup(self.resume, worker)
+        before = self.connections(home)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            read = pool.submit(other.read, _MIB, 65536)
+            # Each follows one that got no answer.
+            self.wait_until(lambda: self.connections(home) > before + 2)
+            self.resume(worker)
+            self.assertEqual(self.content(self.image)[_MIB:_MIB + 65536],
+                             read.result())
+        self.assertEqual(0, other.status()['sources'][0]['requests'])
+        [asked] = [each for each in other.status()['homes']
+                   if not each['own']]
+        self.assertEqual(0, asked['failures'])
+
+    def test_a_host_that_is_slow_to_say_what_it_has_stays_a_home(self):
+        """Regression: it was passed over, and its chunks fetched twice."""
+        home, other = self.home_and_other()
+        worker = home.status()['worker_pid']
+        os.kill(worker, signal.SIGSTOP)
+        self.addCleanup(self.resume, worker)
+        # The other is home of this group, and looks for it at the slow one.
+        self.assertEqual(self.content(self.image)[4 * _MIB:4 * _MIB + 9],
+                         other.read(4 * _MIB, 9))
+        self.resume(worker)
+        self.assertEqual(self.content(self.image)[_MIB:_MIB + 9],
+                         other.read(_MIB, 9))
+        self.assertEqual([1, 1], [host.status()['sources'][0]['requests']
+                                  for host in (home, other)])
+
+    def connections(self, host):
+        return host.plane.stats()['connections']
+
+    def resume(self, pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
     def test_what_was_compressed_crosses_the_wan_once(self):
         self.repository.close()
@@ -115,10 +168,12 @@ class HomesTest(services.LazyServicesTest):
 
     def test_a_home_that_is_killed_is_passed_over(self):
         hosts = self.hosts(3)
-        self.read_all([host for host in hosts[:2]])
-        before = self.sent()
+        self.read_all(hosts[:2])
+        # Regression: without the wait, bytes of the last read that were
+        # counted after it seemed to have crossed a second time.
+        self.assert_fetched_once()
         hosts[2].read(0, 6 * _MIB)
-        self.assertEqual(before, self.sent())
+        self.assertEqual(self.data, self.sent())
         hosts[0].kill()
         self.read_all(hosts[1:])
         for host in hosts[1:]:
@@ -142,7 +197,7 @@ class HomesTest(services.LazyServicesTest):
         known = [(host.name, host.url) for host in (first, second)]
         first.serve([self.wan], known)
         self.read_all([first])
-        self.assertEqual(self.data, self.sent())
+        self.assert_fetched_once()
         second.serve([self.wan], known)
         self.read_all([second])
         self.assertEqual(self.data, self.sent())
@@ -154,7 +209,7 @@ class HomesTest(services.LazyServicesTest):
         known = [(host.name, host.url) for host in hosts]
         hosts[0].serve([self.wan], known)
         self.read_all(hosts[:1])
-        self.assertEqual(self.data, self.sent())
+        self.assert_fetched_once()
         # In rank after the second is one that does not serve the image, and
         # then the first.
         ranked = [each['name'] for each in hosts[0].status()['homes']]

@@ -65,6 +65,11 @@ impl ChunkError {
         matches!(self, ChunkError::Source(error) if error.is_absent())
     }
 
+    /// Return whether the source can be connected to, and does not answer in time.
+    pub fn is_silence(&self) -> bool {
+        matches!(self, ChunkError::Source(SourceError::Silent(_)))
+    }
+
     /// Return how long the source asks to be left alone.
     pub fn delay(&self) -> Duration {
         match self {

@@ -44,7 +44,7 @@ pub struct Home {
     /// Asks it for chunks, which it fetches if it lacks them.
     pub asked: Known,
     /// Asks it for what it has.
-    pub looked_at: Box<dyn Source>,
+    pub looked_at: Known,
     has_served: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl Home {
     pub fn new(asked: Box<dyn Source>, looked_at: Box<dyn Source>) -> Home {
         Home {
             asked: Known::home(asked),
-            looked_at,
+            looked_at: Known::new(looked_at),
             has_served: AtomicBool::new(false),
         }
     }
@@ -66,9 +66,14 @@ impl Home {
     /// Note what became of a look at what it has.
     pub fn note_looked_at(&self, outcome: Result<(), &ChunkError>) {
         match outcome {
-            Ok(()) => self.note_served(),
+            Ok(()) => {
+                self.looked_at.succeeded();
+                self.note_served();
+            }
             // It does not have that part, or does not serve the image.
             Err(error) if error.is_absent() => {}
+            // It is busy. As a home it is waited for.
+            Err(error) if error.is_silence() => self.looked_at.failed(error),
             Err(error) => self.asked.failed(error),
         }
     }
@@ -121,7 +126,7 @@ impl Homes {
             .of(chunk)
             .filter_map(|(place, home)| Some((place, home?)));
         let mut awake: Vec<_> = others
-            .filter(|(_, home)| home.asked.is_awake(now))
+            .filter(|(_, home)| home.asked.is_awake(now) && home.looked_at.is_awake(now))
             .collect();
         awake.sort_by_key(|(_, home)| !home.has_served());
         awake.truncate(MOST_LOOKS);
@@ -301,6 +306,23 @@ mod tests {
         let later = later + Duration::from_secs(60);
         first.asked.probe_at(later);
         assert!(!homes.is_here(0, later));
+    }
+
+    #[test]
+    fn a_host_that_is_slow_to_say_what_it_has_stays_a_home() {
+        let homes = homes(1, 3, &Arc::default());
+        let silent = ChunkError::Source(SourceError::Silent(String::new()));
+        let lost = ChunkError::Source(SourceError::Unreachable(String::new()));
+        let first = homes.members[0].as_ref().unwrap();
+        first.note_looked_at(Err(&silent));
+        let now = Instant::now();
+        assert!(!homes.is_here(0, now));
+        assert_eq!(neighbours(&homes, 4), [2]);
+        first.note_looked_at(Ok(()));
+        assert_eq!(neighbours(&homes, 4), [0, 2]);
+        first.note_looked_at(Err(&lost));
+        assert!(homes.is_here(0, now));
+        assert_eq!(neighbours(&homes, 4), [2]);
     }
 
     #[test]

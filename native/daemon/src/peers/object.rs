@@ -113,7 +113,7 @@ fn to_source_error(error: TransferError) -> SourceError {
     match error {
         TransferError::ObjectMissing { .. } => SourceError::Absent(error.to_string()),
         TransferError::Cancelled { .. } => {
-            SourceError::Unreachable("it does not answer in time".to_owned())
+            SourceError::Silent("it does not answer in time".to_owned())
         }
         TransferError::PeerSlow { .. } => SourceError::Silent(error.to_string()),
         error => SourceError::Unreachable(error.to_string()),

@@ -171,7 +171,7 @@ impl Sources {
     /// Ask a host for chunks that it may have.
     fn look(&self, place: usize, home: &Home, wanted: Wanted<'_>) -> Result<Fetched, ChunkError> {
         let index = place + MAX_SOURCES;
-        let found = self.ask(index, &*home.looked_at, wanted, LOOK_TIME);
+        let found = self.ask(index, home.looked_at.source(), wanted, LOOK_TIME);
         home.note_looked_at(found.as_ref().map(drop));
         found
     }
@@ -182,8 +182,8 @@ impl Sources {
             return;
         };
         for (_, home) in self.homes.others() {
-            let found = home
-                .looked_at
+            let source = home.looked_at.source();
+            let found = source
                 .read_at(chunk * CHUNK, &mut [0], LOOK_TIME)
                 .map_err(ChunkError::from);
             home.note_looked_at(found.as_ref().map(drop));

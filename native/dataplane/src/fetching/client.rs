@@ -260,6 +260,8 @@ impl Client {
     pub fn fresh(&self, peer: &Peer, stop: &Stop) -> Result<Connection, Fault> {
         let mut connection = self.connect(peer)?;
         self.introduce(&mut connection, peer, stop)?;
+        // Nothing on the way can have forgotten it yet.
+        connection.expect_first_answer();
         Ok(connection)
     }
 

@@ -191,6 +191,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Take silence for the peer's, and not for that of a forgotten connection, until a response was read.
+    pub(crate) fn expect_first_answer(&mut self) {
+        self.proven = false;
+    }
+
     /// Whether another request may follow.
     pub fn is_reusable(&self) -> bool {
         self.reusable
