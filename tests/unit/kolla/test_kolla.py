@@ -203,6 +203,13 @@ class LazyTest(KollaTestCase):
                       'kolla_diffcache_extend_start',
                       (folder / 'Dockerfile.j2').read_text())
 
+    def test_processes_of_images_do_not_write_to_the_container(self):
+        # Its output ends with it: a keeper that could not write ended when
+        # its worker did, and guests could not read.
+        text = (IMAGES / 'diffcache-lazy/extend_start.sh').read_text()
+        self.assertIn('\nexec >> /var/log/kolla/diffcache/diffcache-lazy.log'
+                      ' 2>&1\n', text)
+
 
 class SsdCacheTest(KollaTestCase):
 
