@@ -123,6 +123,12 @@ impl Queue {
         None
     }
 
+    /// Whether anything waits, and may be requested now.
+    #[must_use]
+    pub fn has_next(&self) -> bool {
+        !self.stopped && self.in_flight < self.limit && !self.waiting.is_empty()
+    }
+
     /// Whether nothing waits and nothing is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -188,6 +194,21 @@ mod tests {
         assert_eq!(None, queue.next(|_| false));
         queue.resume();
         assert_eq!(Some(0), queue.next(|_| false));
+    }
+
+    #[test]
+    fn says_when_something_can_be_requested() {
+        let mut queue = Queue::new(1);
+        assert!(!queue.has_next());
+        queue.add_sequence(0..2);
+        assert!(queue.has_next());
+        queue.stop();
+        assert!(!queue.has_next());
+        queue.resume();
+        assert_eq!(Some(0), queue.next(|_| false));
+        assert!(!queue.has_next());
+        queue.done();
+        assert!(queue.has_next());
     }
 
     #[test]

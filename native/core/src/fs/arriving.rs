@@ -36,7 +36,7 @@ pub struct Noted {
 }
 
 /// The files of a filesystem whose inodes are here.
-pub(super) trait Files {
+pub(super) trait Files: Send {
     /// Adds what bytes of the volume say that have arrived.
     fn note(&mut self, volume: &Volume<'_>, range: Range, keep: &mut dyn FnMut(FilePiece));
 

@@ -106,6 +106,7 @@ pub struct LazyFile {
     flights: Flights,
     aside: Aside,
     read_ranges: ReadRanges,
+    follower: Mutex<FileFollower>,
     /// Reads that wait for a chunk.
     demand: Mutex<usize>,
     no_demand: Condvar,
@@ -138,6 +139,7 @@ impl LazyFile {
             flights: Flights::default(),
             aside: Aside::default(),
             read_ranges: ReadRanges::default(),
+            follower: Mutex::default(),
             demand: Mutex::default(),
             no_demand: Condvar::new(),
         };
@@ -556,16 +558,20 @@ impl LazyFile {
         }
     }
 
-    /// Prefetch the rest of the files that are read, without end. It ends at once where nothing is prefetched.
+    /// Prefetch the rest of the files that were read, unless another thread is about to.
     pub fn follow_files(&self) {
         let Some(prefetcher) = &self.prefetcher else {
             return;
         };
-        let mut follower = FileFollower::new(&self.leaves);
-        loop {
-            let range = self.read_ranges.next();
-            let most = prefetcher.wanted_rest((range.end - 1) / CHUNK);
-            prefetcher.note_rest(follower.follow(range, most));
+        // Again after the lock was let go: others may have left theirs to this thread.
+        while self.read_ranges.is_waiting() {
+            let Ok(mut follower) = self.follower.try_lock() else {
+                return;
+            };
+            while let Some(range) = self.read_ranges.take() {
+                let most = prefetcher.wanted_rest((range.end - 1) / CHUNK);
+                prefetcher.note_rest(follower.follow(&self.leaves, range, most));
+            }
         }
     }
 

@@ -64,9 +64,14 @@ impl Object {
             connection = self.client.renewed(self.peer(), &stop).map_err(fail)?;
             outcome = self.read_over(&mut connection, range, &stop, arrived);
         }
-        let found = outcome.map_err(fail)?;
-        self.client.keep(self.peer(), connection);
-        Ok(found)
+        let is_read = match &outcome {
+            Ok(_) => true,
+            Err(fault) => matches!(fault, Fault::Final(TransferError::ObjectMissing { .. })),
+        };
+        if is_read {
+            self.client.keep(self.peer(), connection);
+        }
+        outcome.map_err(fail)
     }
 
     fn stop(&self, end: Instant) -> Stop {

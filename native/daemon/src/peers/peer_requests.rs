@@ -115,16 +115,24 @@ fn accept(listener: &UnixListener, answer: &Answer) {
 fn answer_all(mut stream: UnixStream, file: &LazyFile) -> io::Result<()> {
     stream.set_read_timeout(Some(IDLE_TIME))?;
     stream.set_write_timeout(Some(IDLE_TIME))?;
-    while let Some(request) = RangeRequest::read(&mut stream)? {
+    while let Some(request) = unless_idle(RangeRequest::read(&mut stream))? {
         answer(&request, file).write(&mut stream)?;
     }
     Ok(())
 }
 
+/// End a connection over which no request has come for long, as one that was closed.
+fn unless_idle<T>(found: io::Result<Option<T>>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        found => found,
+    }
+}
+
 fn teach(mut stream: UnixStream, known: &Hints) -> io::Result<()> {
     stream.set_read_timeout(Some(IDLE_TIME))?;
     stream.set_write_timeout(Some(IDLE_TIME))?;
-    while let Some(text) = hints::read(&mut stream)? {
+    while let Some(text) = unless_idle(hints::read(&mut stream))? {
         hints::write(&mut stream, &known.answer(&text))?;
     }
     Ok(())

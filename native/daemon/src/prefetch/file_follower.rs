@@ -1,12 +1,12 @@
 //! Which file a read belongs to, and where the rest of it is.
 //!
-//! The guest has read the inode of a file before it reads the file, so that nothing is fetched to know that. It is found out aside from the reads, by one
-//! thread, and what was found is lost with its worker: the next one finds files of ext4 again in the part of the image that is here, and those of XFS
-//! with the next inodes that are read.
+//! The guest has read the inode of a file before it reads the file, so that nothing is fetched to know that. It is found out when a read has been answered,
+//! by one thread at a time, and what was found is lost with its worker: the next one finds files of ext4 again in the part of the image that is here,
+//! and those of XFS with the next inodes that are read.
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::Mutex;
 
 use diffcache_core::fs::{ArrivingFiles, FilePiece};
 use diffcache_core::source::{ReadAt, SourceError};
@@ -20,31 +20,25 @@ const MAX_WAITING: usize = 4096;
 
 /// Ranges of bytes that were read, in order.
 #[derive(Default)]
-pub struct ReadRanges {
-    waiting: Mutex<VecDeque<Range<u64>>>,
-    added: Condvar,
-}
+pub struct ReadRanges(Mutex<VecDeque<Range<u64>>>);
 
 impl ReadRanges {
     /// Add a range, which is not empty, unless too many wait.
     pub fn add(&self, range: Range<u64>) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = lock(&self.0);
         if !range.is_empty() && waiting.len() < MAX_WAITING {
             waiting.push_back(range);
-            self.added.notify_one();
         }
     }
 
-    /// Wait for a range.
-    pub fn next(&self) -> Range<u64> {
-        let mut waiting = lock(&self.waiting);
-        loop {
-            if let Some(range) = waiting.pop_front() {
-                return range;
-            }
-            let waited = self.added.wait(waiting);
-            waiting = waited.unwrap_or_else(PoisonError::into_inner);
-        }
+    /// Return whether a range waits.
+    pub fn is_waiting(&self) -> bool {
+        !lock(&self.0).is_empty()
+    }
+
+    /// Take the first range that waits.
+    pub fn take(&self) -> Option<Range<u64>> {
+        lock(&self.0).pop_front()
     }
 }
 
@@ -80,25 +74,17 @@ impl ReadAt for Here<'_> {
 }
 
 /// Knows the files whose inodes have been read.
-pub struct FileFollower<'a> {
-    image: Here<'a>,
+#[derive(Default)]
+pub struct FileFollower {
     arriving: ArrivingFiles,
     files: Files,
 }
 
-impl<'a> FileFollower<'a> {
-    /// Follow the files of an image by its local part.
-    pub fn new(leaves: &'a Leaves) -> FileFollower<'a> {
-        FileFollower {
-            image: Here(leaves),
-            arriving: ArrivingFiles::default(),
-            files: Files::default(),
-        }
-    }
-
-    /// Take what a range that was read says of files, and return the chunks of the rest of the file that it ended in: at most so many.
-    pub fn follow(&mut self, range: Range<u64>, most: usize) -> Vec<Chunk> {
-        let noted = self.arriving.note(&self.image, (range.start, range.end));
+impl FileFollower {
+    /// Take what a range that was read says of files, by the local part of the image, and return the chunks of the rest of the file that it ended in: at
+    /// most so many.
+    pub fn follow(&mut self, leaves: &Leaves, range: Range<u64>, most: usize) -> Vec<Chunk> {
+        let noted = self.arriving.note(&Here(leaves), (range.start, range.end));
         for piece in noted.pieces {
             self.files.add(extent(piece));
         }

@@ -128,7 +128,7 @@ impl Drop for Miss<'_> {
         state.misses -= 1;
         if state.misses == 0 {
             state.queue.resume();
-            self.0.changed.notify_all();
+            self.0.wake(&state);
         }
     }
 }
@@ -161,7 +161,7 @@ impl Prefetcher {
         if !state.has_begun {
             state.has_begun = true;
             state.queue_known();
-            self.changed.notify_all();
+            self.wake(&state);
         }
     }
 
@@ -172,14 +172,23 @@ impl Prefetcher {
         let absent = chunks.filter(|chunk| !is_there(*chunk));
         let hints: Vec<_> = absent.map(|chunk| state.hint(chunk)).collect();
         state.queue.add_hints(hints);
-        self.changed.notify_all();
+        self.wake(&state);
+    }
+
+    /// Wake the threads that wait for a chunk, or for the end of all, if there is one.
+    fn wake(&self, state: &State) {
+        if state.queue.has_next() {
+            self.changed.notify_all();
+        } else if state.queue.is_idle() {
+            self.idle.notify_all();
+        }
     }
 
     fn begin_with(&self, state: &mut State) {
         if !state.is_read {
             (state.has_begun, state.is_read) = (true, true);
             state.queue_known();
-            self.changed.notify_all();
+            self.wake(state);
         }
     }
 
@@ -189,7 +198,7 @@ impl Prefetcher {
         state.set_profile(&profile);
         if state.has_begun {
             state.queue_known();
-            self.changed.notify_all();
+            self.wake(&state);
         }
     }
 
@@ -213,7 +222,7 @@ impl Prefetcher {
         } else {
             state.queue_known();
         }
-        self.changed.notify_all();
+        self.wake(&state);
     }
 
     /// Return whether a chunk is a hint by what hosts of the site have read, and not by the profile.
@@ -235,16 +244,14 @@ impl Prefetcher {
         let mut state = lock(&self.state);
         self.begin_with(&mut state);
         let new = || Sequences::new(self.chunks, self.policy.read_ahead);
-        let mut is_wanted = false;
         for chunk in chunks.filter_map(|chunk| Chunk::try_from(chunk).ok()) {
             let is_known = state.is_known(chunk);
             let sequences = state.sequences.entry(handle).or_insert_with(new);
             let ahead = sequences.read(chunk, is_known);
-            is_wanted |= !ahead.is_empty();
-            state.queue.add_sequence(ahead);
-        }
-        if is_wanted {
-            self.changed.notify_all();
+            if !ahead.is_empty() {
+                state.queue.add_sequence(ahead);
+                self.wake(&state);
+            }
         }
     }
 
@@ -261,8 +268,9 @@ impl Prefetcher {
     /// Queue the rest of a file that is being read.
     pub fn note_rest(&self, chunks: Vec<Chunk>) {
         if !chunks.is_empty() {
-            lock(&self.state).queue.add_in_order(chunks);
-            self.changed.notify_all();
+            let mut state = lock(&self.state);
+            state.queue.add_in_order(chunks);
+            self.wake(&state);
         }
     }
 
@@ -286,7 +294,7 @@ impl Prefetcher {
         }
     }
 
-    /// End the flight of a chunk. One that failed is queued again if it is a hint.
+    /// End the flight of a chunk, by the thread that fetched it and then takes the next. One that failed is queued again if it is a hint.
     pub fn done(&self, chunk: Chunk, is_there: bool) {
         let mut state = lock(&self.state);
         state.queue.done();
@@ -294,7 +302,7 @@ impl Prefetcher {
             let hint = state.hint(chunk);
             state.queue.add_hints([hint]);
         }
-        self.changed.notify_all();
+        // What can be fetched next, the caller takes.
         if state.queue.is_idle() {
             self.idle.notify_all();
         }

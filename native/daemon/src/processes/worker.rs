@@ -75,6 +75,8 @@ fn stamps(identity: &Identity) -> Vec<Option<SystemTime>> {
 
 struct Service {
     server: Server<Directory>,
+    /// What the rest of files is prefetched of, if it is.
+    followed: Option<Arc<LazyFile>>,
     fuse: BorrowedFd<'static>,
     shared: Arc<Shared>,
     ended: AtomicBool,
@@ -110,6 +112,7 @@ pub fn run(
     let directory = Directory::new(file.clone(), learned, hints.clone(), recorder.transpose()?);
     let service = Arc::new(Service {
         server: Server::new(directory),
+        followed: config.files.then(|| file.clone()),
         fuse,
         shared: shared.clone(),
         ended: AtomicBool::new(false),
@@ -168,10 +171,6 @@ fn start_fetching(config: &Config, file: &Arc<LazyFile>) -> Result<(), DaemonErr
     for _ in 0..file.prefetches() {
         let file = file.clone();
         spawn("prefetch", move || file.prefetch())?;
-    }
-    if config.files {
-        let file = file.clone();
-        spawn("files", move || file.follow_files())?;
     }
     if config.hydrate == Hydrate::Profile {
         let file = file.clone();
@@ -343,6 +342,9 @@ impl Service {
                 }
             }
             free(slot);
+            if let Some(file) = &self.followed {
+                file.follow_files();
+            }
         }
         self.ended.store(true, Ordering::SeqCst);
     }

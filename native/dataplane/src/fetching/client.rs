@@ -523,6 +523,9 @@ impl Client {
             return Ok(head);
         }
         let body = connection.read_whole(head.length.min(LONGEST_ERROR), stop)?;
+        if head.length > LONGEST_ERROR {
+            connection.end_after_this();
+        }
         let answer: Option<ErrorBody> = serde_json::from_slice(&body).ok();
         let reason = answer.map_or_else(|| "no reason given".to_owned(), |answer| answer.error);
         Err(Fault::Final(self.refusal(remote, head.status, reason)))

@@ -201,6 +201,11 @@ impl Connection {
         self.reusable
     }
 
+    /// Have no other request follow.
+    pub(crate) fn end_after_this(&mut self) {
+        self.reusable = false;
+    }
+
     /// Whether it may be kept for others: its last response was read to the end.
     pub fn is_finished(&self) -> bool {
         self.reusable && self.start == self.end

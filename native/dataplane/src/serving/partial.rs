@@ -6,7 +6,7 @@
 //!
 //! A request on the socket is one byte, 0 for what is there or 1 for what can be fetched, then the offset and the length of the range, u64 little-endian
 //! each. The answer is one byte: 0 if the range is in the file, 1 if it is absent, 2 if it could not be fetched, 3 if its bytes follow (where the
-//! disk did not take them). A connection carries any number of requests.
+//! disk did not take them). A connection carries any number of requests, of one reader after the other.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,9 +14,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use crate::gate::lock;
 use crate::ids::ObjectKey;
 use crate::serving::hints;
 use crate::serving::objects::{regular_size, ObjectsError};
@@ -30,6 +31,9 @@ pub const FETCH_TIME: Duration = Duration::from_secs(25);
 /// Its answer comes a little later than that at the latest.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 const REQUEST_LEN: usize = 17;
+/// Idle connections kept to a socket, and for how long: less than diffcached keeps them.
+const MOST_IDLE: usize = 8;
+const IDLE_TIME: Duration = Duration::from_secs(30);
 
 /// What becomes of bytes that are absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,11 +137,71 @@ impl RangeAnswer {
     }
 }
 
+/// Connections to a socket of diffcached that wait for another request.
+struct Connections {
+    socket: &'static str,
+    /// How long diffcached may take to answer.
+    time: Duration,
+    idle: Mutex<Vec<(UnixStream, Instant)>>,
+}
+
+impl Connections {
+    fn new(socket: &'static str, time: Duration) -> Connections {
+        Connections {
+            socket,
+            time,
+            idle: Mutex::default(),
+        }
+    }
+
+    /// Make an exchange over a connection, and over a new one if that ended with its worker.
+    fn exchange<T>(
+        &self,
+        folder: &File,
+        run: impl Fn(&UnixStream) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if let Some(stream) = self.take() {
+            match run(&stream) {
+                Ok(found) => return Ok(self.keep(stream, found)),
+                Err(error) if is_ended(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let stream = UnixStream::connect(within(folder, self.socket))?;
+        stream.set_read_timeout(Some(self.time))?;
+        stream.set_write_timeout(Some(self.time))?;
+        let found = run(&stream)?;
+        Ok(self.keep(stream, found))
+    }
+
+    fn take(&self) -> Option<UnixStream> {
+        let (stream, since) = lock(&self.idle).pop()?;
+        (since.elapsed() < IDLE_TIME).then_some(stream)
+    }
+
+    fn keep<T>(&self, stream: UnixStream, found: T) -> T {
+        let mut idle = lock(&self.idle);
+        idle.retain(|(_, since)| since.elapsed() < IDLE_TIME);
+        if idle.len() < MOST_IDLE {
+            idle.push((stream, Instant::now()));
+        }
+        found
+    }
+}
+
+/// Return whether the other end of a connection is gone.
+fn is_ended(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
 /// An image of diffcached.
 pub struct Partial {
     folder: File,
     file: Arc<File>,
     size: u64,
+    ranges: Connections,
+    hints: Connections,
 }
 
 impl Partial {
@@ -156,6 +220,8 @@ impl Partial {
             folder,
             file: Arc::new(file),
             size,
+            ranges: Connections::new(SOCKET, ANSWER_TIME),
+            hints: Connections::new(hints::SOCKET, hints::ANSWER_TIME),
         })
     }
 
@@ -172,12 +238,18 @@ impl Partial {
         if !hints::is_text(known) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut stream = UnixStream::connect(within(&self.folder, hints::SOCKET))?;
-        stream.set_read_timeout(Some(hints::ANSWER_TIME))?;
-        stream.set_write_timeout(Some(hints::ANSWER_TIME))?;
-        hints::write(&mut stream, known)?;
-        let text = hints::read(&mut stream)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let text = self.hints.exchange(&self.folder, |mut stream| {
+            hints::write(&mut stream, known)?;
+            Ok(hints::read(&mut stream)?.ok_or(io::ErrorKind::UnexpectedEof)?)
+        })?;
         Ok((!text.is_empty()).then_some(text))
+    }
+
+    fn ask(&self, request: RangeRequest) -> io::Result<RangeAnswer> {
+        self.ranges.exchange(&self.folder, |mut stream| {
+            stream.write_all(&request.encode())?;
+            RangeAnswer::read(&mut stream, request.len)
+        })
     }
 }
 
@@ -190,7 +262,6 @@ fn within(folder: &File, name: &str) -> PathBuf {
 pub struct PartialReader {
     partial: Arc<Partial>,
     want: Want,
-    stream: Option<UnixStream>,
     /// The bytes from the first offset up to the second may be read: from here, or from the file.
     ready: (u64, u64),
     bytes: Option<Vec<u8>>,
@@ -224,7 +295,6 @@ impl PartialReader {
         PartialReader {
             partial,
             want,
-            stream: None,
             ready: (0, 0),
             bytes: None,
         }
@@ -259,7 +329,7 @@ impl PartialReader {
             len: stop - position,
         };
         self.bytes = None;
-        match self.ask(request)? {
+        match self.partial.ask(request)? {
             RangeAnswer::InFile => {}
             RangeAnswer::Bytes(bytes) => self.bytes = Some(bytes),
             RangeAnswer::Absent => return Err(PartialError::Absent),
@@ -267,22 +337,6 @@ impl PartialReader {
         }
         self.ready = (position, stop);
         Ok(())
-    }
-
-    fn ask(&mut self, request: RangeRequest) -> io::Result<RangeAnswer> {
-        let stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => {
-                let stream = UnixStream::connect(within(&self.partial.folder, SOCKET))?;
-                stream.set_read_timeout(Some(ANSWER_TIME))?;
-                stream.set_write_timeout(Some(ANSWER_TIME))?;
-                stream
-            }
-        };
-        (&stream).write_all(&request.encode())?;
-        let answer = RangeAnswer::read(&mut (&stream), request.len)?;
-        self.stream = Some(stream);
-        Ok(answer)
     }
 }
 
@@ -376,6 +430,34 @@ mod tests {
             asked,
             [(100, LONGEST_RANGE - 100), (LONGEST_RANGE, 10), (end, 1)]
         );
+    }
+
+    #[test]
+    fn a_connection_serves_one_reader_after_the_other_until_its_worker_ends() {
+        let directory = Directory::new();
+        let data = directory.path.join(format!("{}.data", key().id_hex()));
+        std::fs::write(&data, b"12345").unwrap();
+        let listener = UnixListener::bind(directory.path.join(SOCKET)).unwrap();
+        let server = std::thread::spawn(move || {
+            [2, 1].map(|requests| {
+                let (mut stream, _) = listener.accept().unwrap();
+                for _ in 0..requests {
+                    RangeRequest::read(&mut stream).unwrap().unwrap();
+                    RangeAnswer::InFile.write(&mut stream).unwrap();
+                }
+            })
+        });
+        let partial = Arc::new(Partial::open(key(), &directory.path).unwrap());
+        for _ in 0..3 {
+            let mut reader = PartialReader::new(partial.clone(), Want::Fetched);
+            assert!(matches!(reader.read(0, 5), Ok(Piece::File(_, 5))));
+        }
+        server.join().unwrap();
+        let mut reader = PartialReader::new(partial, Want::Fetched);
+        assert!(matches!(
+            reader.read(0, 5),
+            Err(PartialError::Unanswered(_))
+        ));
     }
 
     #[test]

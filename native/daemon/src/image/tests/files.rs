@@ -41,7 +41,6 @@ fn start(fixture: &Fixture, policy: Policy) -> &'static LazyFile {
     let (file, _) = fixture.open_with(false, Some(prefetcher));
     let file: &'static LazyFile = Box::leak(Box::new(file));
     std::thread::spawn(|| file.prefetch());
-    std::thread::spawn(|| file.follow_files());
     file
 }
 
@@ -70,6 +69,7 @@ fn the_rest_of_a_file_comes_before_it_is_read() {
     let file = start(&fixture, policy(8));
     mount(file, &map);
     read(file, start_at, 4096).unwrap();
+    file.follow_files();
     wait_for(file, &chunks);
 }
 
@@ -82,6 +82,7 @@ fn the_worker_after_a_kill_knows_the_files_of_the_part_that_is_here() {
     // The guest has the inodes in its cache, and does not read them again.
     let file = start(&fixture, policy(8));
     read(file, start_at, 4096).unwrap();
+    file.follow_files();
     wait_for(file, &chunks);
 }
 
