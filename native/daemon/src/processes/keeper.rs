@@ -475,6 +475,7 @@ impl Keeper<'_> {
             .map_err(|error| DaemonError::Config(error.to_string()))?;
         let handed = &self.handed;
         Command::new(program::OWN)
+            .arg0(program::NAME)
             .args(["worker", &config])
             .args(
                 [

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The file that this process runs, which can be run again when it has no name any more.
 pub const OWN: &str = "/proc/self/exe";
+/// What lists of processes show for it.
+pub const NAME: &str = "diffcached";
 /// What the kernel adds to the name of a file that was removed.
 const REMOVED: &[u8] = b" (deleted)";
 

@@ -265,8 +265,11 @@ fn answer_at(
                 connection.set_write_timeout(Some(ANSWER_TIME))?;
                 connection.write_all(describe()?.to_string().as_bytes())
             };
-            if let Err(error) = connection.and_then(answer) {
-                eprintln!("Could not answer at the {name}: {error}");
+            match connection.and_then(answer) {
+                // It only wanted to know whether this process answers.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                Err(error) => eprintln!("Could not answer at the {name}: {error}"),
+                Ok(()) => {}
             }
             if is_refused {
                 // Out of descriptors: the next one would fail at once, too.

@@ -291,6 +291,7 @@ impl Image {
     /// Start a keeper in a process group of its own: it outlives this process.
     fn start(&mut self) -> Result<(), DaemonError> {
         let keeper = Command::new(program::OWN)
+            .arg0(program::NAME)
             .arg("keep")
             .arg(self.file())
             .stdin(Stdio::null())
