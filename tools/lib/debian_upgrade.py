@@ -72,6 +72,8 @@ MANAGE = ('runuser', '-u', 'diffcache', '--', 'diffcache-manage',
 # Longer than any service takes to come back.
 PATIENCE = 300.0
 READY_SECONDS = 300.0
+# More than the longest request while services run.
+END_SECONDS = 30.0
 
 COMMON = '''
 [DEFAULT]
@@ -324,7 +326,10 @@ class Load(threading.Thread):
     def stop(self) -> None:
         """End it after the request that is under way."""
         self._stopped.set()
-        self.join(PATIENCE)
+
+    def wait(self) -> None:
+        """Wait for its end; not for a request that is never answered."""
+        self.join(END_SECONDS)
 
     def describe(self) -> str:
         """Return the figures in a line, and failures in more."""
@@ -496,28 +501,32 @@ def connect_disk() -> None:
              lambda: DISK.stat().st_size == VOLUME_MIB * MIB)
 
 
-class Loads:
-    """All loads, each of which runs until the end of the block."""
+def lazy_reads() -> list[Load]:
+    """Return readers of the large image."""
+    path = open_lazy()
+    return [LazyReads('lazy', path, LAZY_MIB, 0.3),
+            LazyReads('lazy held', path, 2, 0.0)]
 
-    def __init__(self) -> None:
-        if not DISK.exists() or DISK.stat().st_size == 0:
-            connect_disk()
-        path = open_lazy()
-        self.disk = Disk()
-        self.lazy = [LazyReads('lazy', path, LAZY_MIB, 0.3),
-                     LazyReads('lazy held', path, 2, 0.0)]
-        self.agent = [Images(), Boots(), Health()]
-        self._all: list[Load] = [*self.agent, *self.lazy, self.disk]
 
-    def __enter__(self) -> 'Loads':
-        for load in self._all:
-            load.start()
-        return self
+def all_loads() -> list[Load]:
+    """Return one load of each kind."""
+    if not DISK.exists() or DISK.stat().st_size == 0:
+        connect_disk()
+    return [Images(), Boots(), Health(), *lazy_reads(), Disk()]
 
-    def __exit__(self, *_error: object) -> None:
-        for load in self._all:
+
+@contextlib.contextmanager
+def under(loads: list[Load]) -> collections.abc.Iterator[None]:
+    """Run loads until the end of the block, and print their figures."""
+    for load in loads:
+        load.start()
+    try:
+        yield
+    finally:
+        for load in loads:
             load.stop()
-        for load in self._all:
+        for load in loads:
+            load.wait()
             print(load.describe(), flush=True)
 
 
@@ -589,7 +598,7 @@ def versions() -> str:
 def replace(directory: str) -> None:
     """Install the packages of a directory under load, and check all."""
     say(f'from {versions()}')
-    with Loads():
+    with under(all_loads()):
         time.sleep(15)
         before = Processes.now()
         started = time.monotonic()
@@ -614,31 +623,35 @@ def load(seconds: str) -> None:
     for unit in UNITS:
         say(f'diffcache-{unit}: {show(unit, "ActiveState")},'
             f' {show(unit, "NRestarts")} automatic restarts')
-    with Loads():
+    with under(all_loads()):
         time.sleep(float(seconds))
 
 
 def remove() -> None:
-    """Remove and purge the packages while images and a disk are read."""
-    with Loads() as loads:
+    """Remove and purge the packages while images are read."""
+    # As the documentation has it: removing the cache pauses servers.
+    subprocess.run(['systemctl', 'stop', DISK_PROCESS], check=False)
+    local_client.LocalClient(str(AGENT_SOCKET)).detach_volume('volume')
+    readers = lazy_reads()
+    with under(readers):
         time.sleep(5)
         state = served()
-        reads = [len(each.seconds) for each in loads.lazy]
+        reads = [len(each.seconds) for each in readers]
         print(run('apt-get', 'remove', '--yes', '--quiet', 'diffcache*',
                   env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}))
         time.sleep(5)
         say('reads since the removal began:', *(
             len(each.seconds) - before
-            for each, before in zip(loads.lazy, reads, strict=True)))
+            for each, before in zip(readers, reads, strict=True)))
         os.kill(state['worker_pid'], 9)
         time.sleep(5)
         print(run('apt-get', 'purge', '--yes', '--quiet', 'diffcache*',
                   env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}))
         time.sleep(5)
         say('left:', *sorted(str(path) for path in STATE.iterdir()))
-        failed = [failure for each in loads.lazy for failure in each.failures]
-        if failed:
-            raise RuntimeError(f'readers failed: {failed[:3]}')
+    failed = [failure for each in readers for failure in each.failures]
+    if failed:
+        raise RuntimeError(f'readers failed: {failed[:3]}')
 
 
 def main(words: list[str]) -> None:
