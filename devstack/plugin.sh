@@ -345,6 +345,8 @@ function start_diffcache_ssd_cache {
 # start_diffcache: before nova-compute and Glance, which look for the socket.
 function start_diffcache {
     local service
+    # Those that a stack.sh which failed later left would not be started anew.
+    stop_diffcache_services
     for service in conductor api; do
         run_process "diffcache-$service" \
             "$DIFFCACHE_BIN_DIR/diffcache-$service --config-file $DIFFCACHE_CONF"
@@ -359,10 +361,15 @@ function start_diffcache {
 }
 
 function stop_diffcache {
-    local service
     # The processes of images would outlive it, and their mounts its data.
     ! is_service_enabled diffcache-lazy \
         || sudo systemctl kill devstack@diffcache-lazy.service
+    stop_diffcache_services
+}
+
+# stop_diffcache_services: units alone; what servers read through stays.
+function stop_diffcache_services {
+    local service
     for service in lazy agent ssdcache repository api conductor; do
         stop_process "diffcache-$service"
     done

@@ -381,6 +381,24 @@ fi
         self.assertLess(waited,
                         calls.index(['sudo', 'systemctl', 'daemon-reload']))
 
+    def test_services_of_a_stack_that_failed_are_started_anew(self):
+        """Those ran on: the cache without the socket that is waited for."""
+        calls = self.run_phase('stack', 'post-config', lazy='True',
+                               ssd_cache='True')
+        stopped = [name for [name] in self.called(calls, 'stop_process')]
+        started = [words[0] for words in self.called(calls, 'run_process')]
+        self.assertEqual(set(started), set(stopped))
+        names = [name for name, *_ in calls]
+        self.assertLess(len(names) - names[::-1].index('stop_process') - 1,
+                        names.index('run_process'))
+        control = f'{self.directory}/data/diffcache/ssd-cache/control.sock'
+        self.assertLess(calls.index(['stop_process', 'diffcache-ssdcache']),
+                        calls.index(['sudo', 'rm', '-f', control]))
+        # Servers read through the processes of images: they stay.
+        self.assertNotIn(['systemctl', 'kill',
+                          'devstack@diffcache-lazy.service'],
+                         self.called(calls, 'sudo'))
+
     def test_qemu_may_connect_to_the_cache(self):
         calls = self.run_phase('stack', 'post-config', ssd_cache='True')
         group = next(words[2] for words in self.called(calls, 'run_process')
