@@ -12,8 +12,10 @@
 """Container files and the role agree with the programs, options and units."""
 
 import configparser
+import os
 import pathlib
 import re
+import subprocess
 
 import yaml
 
@@ -255,9 +257,18 @@ class SsdCacheTest(KollaTestCase):
         self.assertIn("'qemu-img'", text)
 
     def test_a_device_is_formatted_on_request(self):
-        text = (self.image / 'extend_start.sh').read_text()
-        self.assertIn('if [[ -v DIFFCACHE_SSDCACHE_FORMAT ]]; then\n'
-                      '    ARGS="--format"\n', text)
+        def arguments(environment):
+            # kolla_start sources the file, too.
+            shown = subprocess.run(
+                ['bash', '-c', '. "$1"; echo "$ARGS"', 'bash',
+                 self.image / 'extend_start.sh'], check=True, text=True,
+                capture_output=True, env={'PATH': os.environ['PATH'],
+                                          **environment})
+            return shown.stdout.strip()
+
+        self.assertEqual('--format',
+                         arguments({'DIFFCACHE_SSDCACHE_FORMAT': ''}))
+        self.assertEqual('', arguments({}))
 
 
 class KeysTest(KollaTestCase):

@@ -128,9 +128,8 @@ mod tests {
 
     /// A directory of the build, because some systems' temporary files have no `O_DIRECT`.
     fn file(name: &str) -> (File, std::path::PathBuf) {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../target")
-            .join(format!("direct-{name}-{}", std::process::id()));
+        let program = std::env::current_exe().unwrap();
+        let path = program.with_file_name(format!("direct-{name}-{}", std::process::id()));
         let file = File::options()
             .read(true)
             .write(true)
