@@ -16,13 +16,16 @@ from this agent, over the agent's own socket: such stores may be anywhere, and
 only the agent has their keys and credentials.
 """
 
+import collections
 import collections.abc
+import contextlib
 import dataclasses
 import logging
 import os
 import pathlib
 import threading
 import time
+import typing
 
 from diffcache_openstack import _native
 from diffcache_openstack.agent.images import contents
@@ -116,6 +119,8 @@ class LazyVersions:
                                      or {}).items()}
         # The time of the last call that keeps a version from being deleted.
         self._renewed = dict.fromkeys(self._served, -_RENEW_SECONDS)
+        # How many restores read each version.
+        self._restores: collections.Counter[str] = collections.Counter()
         for content_id, version in self._served.items():
             self._open_base(content_id, version)
 
@@ -242,13 +247,11 @@ class LazyVersions:
                 self._open_base(content_id, version)
         if version is None or time.monotonic() < last + _RENEW_SECONDS:
             return
-        try:
-            self._conductor.open_version(self._context, self._host,
-                                         version.id, version.project_id)
-        except exceptions.DiffCacheError as error:
-            LOG.warning('Could not keep version %s, which servers boot from:'
-                        ' %s', version.id, error)
-        self._renewed[content_id] = time.monotonic()
+        self._keep_open(version.id, version.project_id)
+        with self._lock:
+            # It may have been forgotten meanwhile.
+            if content_id in self._served:
+                self._renewed[content_id] = time.monotonic()
 
     def close(self, content_id: str) -> None:
         """Let the conductor delete a version, all of which has arrived.
@@ -261,7 +264,21 @@ class LazyVersions:
         if version is not None and is_open:
             self._give_back(version.id)
 
+    def _keep_open(self, version_id: str, project_id: str) -> None:
+        try:
+            self._conductor.open_version(self._context, self._host,
+                                         version_id, project_id)
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not keep version %s, which servers boot from:'
+                        ' %s', version_id, error)
+
     def _give_back(self, version_id: str) -> None:
+        """Let the conductor delete a version, unless it is still read."""
+        with self._lock:
+            if self._restores[version_id] or any(
+                    version.id == version_id and content_id in self._renewed
+                    for content_id, version in self._served.items()):
+                return
         try:
             self._conductor.close_version(self._context, self._host,
                                           version_id)
@@ -330,12 +347,38 @@ class LazyVersions:
         base = output.with_suffix('.base')
         job = version_store.Job(watch.progress, cancel=watch.gone)
         job.report(0, disk.size)
+        with self._kept_open(version_id, project_id):
+            try:
+                path, base_id = self._bases.bring(disk, base)
+                self._stores.open(project_id).export(
+                    disk.version, restoring.Output(output, 'raw'), path,
+                    base_id, job)
+            finally:
+                base.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _kept_open(self, version_id: str, project_id: str
+                   ) -> typing.Iterator[None]:
+        """Keep a version that was opened from being deleted meanwhile.
+
+        Its base image may take longer to arrive than the conductor waits.
+        """
+        ended = threading.Event()
+
+        def renew():
+            while not ended.wait(_RENEW_SECONDS):
+                self._keep_open(version_id, project_id)
+
+        renewing = threading.Thread(target=renew, daemon=True,
+                                    name='restored-version')
+        with self._lock:
+            self._restores[version_id] += 1
+        renewing.start()
         try:
-            path, base_id = self._bases.bring(disk, base)
-            self._stores.open(project_id).export(
-                disk.version, restoring.Output(output, 'raw'), path, base_id,
-                job)
+            yield
         finally:
-            base.unlink(missing_ok=True)
-            if self.content_of_version(version_id, project_id) is None:
-                self._give_back(version_id)
+            ended.set()
+            renewing.join()
+            with self._lock:
+                self._restores[version_id] -= 1
+            self._give_back(version_id)

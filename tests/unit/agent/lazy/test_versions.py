@@ -14,7 +14,10 @@
 import contextlib
 import os
 import threading
+import time
 import types
+
+import fixtures
 
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.lazy import versions
@@ -252,6 +255,38 @@ class TestRead(LazyVersionsTest):
         self.versions.restore(VERSION, PROJECT, self.directory / 'raw',
                               contents.Watch())
         self.assertEqual([], self.conductor.closed)
+
+    def test_and_not_while_it_is_restored_a_second_time(self):
+        def bring(disk, path):
+            if not self.conductor.closed and self.bases.brought == 0:
+                self.bases.brought += 1
+                self.versions.restore(VERSION, PROJECT,
+                                      self.directory / 'inner',
+                                      contents.Watch())
+                closed.extend(self.conductor.closed)
+            return bases(disk, path)
+
+        closed, bases = [], self.bases.bring
+        self.bases.bring = bring
+        self.versions.restore(VERSION, PROJECT, self.directory / 'outer',
+                              contents.Watch())
+        self.assertEqual([], closed)
+        self.assertEqual([VERSION], self.conductor.closed)
+
+    def test_a_long_restore_keeps_the_version(self):
+        """It could be deleted after a quarter of an hour of restoring."""
+        def bring(disk, path):
+            while len(self.conductor.opened) < 3:
+                time.sleep(0.01)
+            return bases(disk, path)
+
+        bases, self.bases.bring = self.bases.bring, bring
+        self.useFixture(fixtures.MockPatchObject(versions, '_RENEW_SECONDS',
+                                                 0.01))
+        self.versions.restore(VERSION, PROJECT, self.directory / 'raw',
+                              contents.Watch())
+        self.assertGreaterEqual(len(self.conductor.opened), 3)
+        self.assertEqual([VERSION], self.conductor.closed)
 
     def test_nothing_is_restored_for_a_client_that_is_gone(self):
         watch = contents.Watch()
