@@ -7,6 +7,7 @@ pub mod config;
 mod control;
 mod exports;
 pub mod nbd;
+pub mod panics;
 mod server;
 pub mod service;
 mod stop;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use diffcache_ssdcached::config::Config;
-use diffcache_ssdcached::service;
+use diffcache_ssdcached::{panics, service};
 
 const USAGE: &str = "Usage: diffcache-ssdcached KEY=VALUE...
 
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         println!("{USAGE}");
         return ExitCode::from(if arguments.is_empty() { 2 } else { 0 });
     }
+    panics::end_process();
     let config = Config::parse(arguments.iter().map(String::as_str));
     match config.and_then(service::run) {
         Ok(never) => match never {},
