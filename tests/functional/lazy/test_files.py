@@ -17,9 +17,11 @@ import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 from diffcache_openstack import _native
+from tests.functional.lazy import http_source
 from tests.functional.lazy import serving
 
 CHUNK = 256 << 10
@@ -62,8 +64,9 @@ class FilesCase(serving.ServingTest):
             chunks[self.places[content[at:at + 4096]] // CHUNK] = None
         return list(chunks)
 
-    def _serve(self, *words):
-        self.start(self.image, '--manifest', self.folder / 'manifest', *words)
+    def _serve(self, *words, source=None):
+        self.start(source or self.image, '--manifest',
+                   self.folder / 'manifest', *words)
         path = self.folder / 'guest'
         path.mkdir(exist_ok=True)
         subprocess.run(['mount', '-o', self.options, self.path, path],
@@ -81,6 +84,13 @@ class FilesCase(serving.ServingTest):
                 os.pread(descriptor, 4096, 0))
         finally:
             os.close(descriptor)
+
+    def _kill_worker(self) -> None:
+        """Kill the worker; return when the next one has taken over."""
+        worker = self._read_status()['worker_pid']
+        os.kill(worker, signal.SIGKILL)
+        while self._read_status()['worker_pid'] in (0, worker):
+            time.sleep(0.01)
 
     def _absent(self, chunks) -> set[int]:
         """Return those of some chunks that have not arrived."""
@@ -129,10 +139,28 @@ class Ext4FilesTest(FilesTests, FilesCase):
     def test_the_next_worker_finds_inodes_that_the_kernel_keeps(self):
         guest = self._serve()
         self._read(guest / 'first')
-        os.kill(self._read_status()['worker_pid'], signal.SIGKILL)
+        self._kill_worker()
         self._read(guest / 'second')
         self._wait_for(self.chunks['second'][:9])
         self.assertEqual(1, self._read_status()['worker_restarts'])
+
+    def test_a_read_that_the_next_worker_answers_is_followed(self):
+        """The rest came once the guest had read something else."""
+        server = http_source.start(self, self.image.read_bytes())
+        guest = self._serve(source=server.url)
+        self._read(guest / 'first')
+        self._wait_for(self.chunks['first'][:9])
+        server.mode = 'slow'
+        asked = len(server.requests)
+        reading = threading.Thread(target=self._read, args=[guest / 'second'])
+        reading.start()
+        while len(server.requests) == asked:
+            time.sleep(0.01)
+        self._kill_worker()
+        server.mode = None
+        server.is_fast.set()
+        reading.join()
+        self._wait_for(self.chunks['second'][:9])
 
 
 class XfsFilesTest(FilesTests, FilesCase):

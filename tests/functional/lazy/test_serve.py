@@ -14,20 +14,18 @@
 import concurrent.futures
 import contextlib
 import errno
-import http.server
 import json
 import os
 import pathlib
 import random
-import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import testtools.content
 
+from tests.functional.lazy import http_source
 from tests.functional.lazy import serving
 
 # A longer campaign is run by hand: DIFFCACHE_TEST_KILLS=1000.
@@ -51,54 +49,6 @@ while len(times) < 200 or not os.path.exists(end):
     assert got and got == expected[offset:offset + len(got)], (offset, length)
 print(json.dumps(times))
 '''
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    """Serves ranges of the server's ``content``; ``mode`` makes it fail."""
-
-    protocol_version = 'HTTP/1.1'
-
-    def do_GET(self):
-        content, mode = self.server.content, self.server.mode
-        self.server.requests.append(self.headers['Range'])
-        first, last = map(int, re.fullmatch(
-            r'bytes=(\d+)-(\d+)', self.headers['Range']).groups())
-        body = content[first:last + 1]
-        status = 206
-        if isinstance(mode, int):
-            status, body = mode, content if mode == 200 else b''
-        elif mode == 'wrong':
-            body = bytes(byte ^ 1 for byte in body)
-        elif mode == 'short':
-            body = body[:-1]
-        elif mode == 'other range':
-            first += 1
-        self.send_response(status)
-        if status == 206:
-            self.send_header('Content-Range',
-                             f'bytes {first}-{last}/{len(content)}')
-        for name, value in self.server.headers.items():
-            self.send_header(name, value)
-        self.send_header('Content-Length', str(len(body)))
-        self.end_headers()
-        if mode == 'cut':
-            body, self.close_connection = body[:1000], True
-        elif mode == 'slow':
-            self.wfile.write(body[:1000])
-            self.server.is_fast.wait()
-            body = body[1000:]
-        # The client leaves when it did not ask for what comes.
-        with contextlib.suppress(ConnectionError):
-            self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
-
-
-class _Server(http.server.ThreadingHTTPServer):
-
-    def handle_error(self, request, client_address):
-        """Clients may leave at any time."""
 
 
 class LazyServeTest(serving.ServingTest):
@@ -138,18 +88,8 @@ class LazyServeTest(serving.ServingTest):
             self.assertLess(time.monotonic(), end, f'{found} != {expected}')
 
     def _http(self, port=0):
-        server = _Server(('127.0.0.1', port), _Handler)
-        server.content, server.mode, server.requests = self.content, None, []
-        server.headers, server.is_fast = {}, threading.Event()
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        server.stop = contextlib.ExitStack()
-        server.stop.callback(server.server_close)
-        server.stop.callback(thread.join)
-        server.stop.callback(server.shutdown)
-        server.stop.callback(server.is_fast.set)
-        self.addCleanup(server.stop.close)
-        return server, f'http://127.0.0.1:{server.server_port}/image'
+        server = http_source.start(self, self.content, port)
+        return server, server.url
 
     def _read(self, offset, length):
         with open(self.path, 'rb', buffering=0) as file:

@@ -326,7 +326,7 @@ impl Service {
         let left = request_len(slot);
         if left != 0 {
             self.answer(slot, left, &mut reply);
-            free(slot);
+            self.end_request(slot);
         }
         // The pages of any request are there before the kernel fills them: a kill cannot interrupt that.
         slot[..8192].fill(0);
@@ -341,12 +341,17 @@ impl Service {
                     break;
                 }
             }
-            free(slot);
-            if let Some(file) = &self.followed {
-                file.follow_files();
-            }
+            self.end_request(slot);
         }
         self.ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Free a slot; prefetch the rest of the files that were read, for which no guest waits.
+    fn end_request(&self, slot: &mut [u8]) {
+        free(slot);
+        if let Some(file) = &self.followed {
+            file.follow_files();
+        }
     }
 
     fn answer(&self, slot: &mut [u8], len: usize, reply: &mut [u8]) {
