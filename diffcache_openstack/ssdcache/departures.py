@@ -163,7 +163,7 @@ class Departures:
         self._departed = False
 
     def look(self, served: _Served) -> list[str]:
-        """Return why the epoch ends early; nothing if it goes on.
+        """Return the reasons to end the epoch early; none to continue it.
 
         :param served: until now
         """

@@ -31,7 +31,7 @@ class EarlyEnds:
         self._departures = departures.Departures(least)
 
     def look(self, states: attached.States) -> list[str]:
-        """Return why the epoch ends early; nothing if it goes on."""
+        """Return the reasons to end the epoch early; none to continue it."""
         return self._departures.look(_served(states))
 
     def end(self, curves: dict[str, _native.HitCurve],

@@ -11,13 +11,13 @@
 #    under the License.
 """The rest of files, which the kernel reads from an image that arrives."""
 
+import concurrent.futures
 import os
 import pathlib
 import random
 import shutil
 import signal
 import subprocess
-import threading
 import time
 
 from diffcache_openstack import _native
@@ -31,14 +31,11 @@ MARKS_AT, LEAVES = 64, 4
 class FilesCase(serving.ServingTest):
     """An image with two files of 8 MiB, mounted from where it arrives.
 
-    Subclasses set ``options`` of the mount, and ``_make`` the image.
+    Subclasses set ``options`` of the mount, and make the image with the files
+    of a folder in ``_make``.
     """
 
     options: str
-
-    def _make(self, tree):
-        """Make the image, with the files of a folder."""
-        raise NotImplementedError
 
     def setUp(self):
         super().setUp()
@@ -152,15 +149,16 @@ class Ext4FilesTest(FilesTests, FilesCase):
         self._wait_for(self.chunks['first'][:9])
         server.mode = 'slow'
         asked = len(server.requests)
-        reading = threading.Thread(target=self._read, args=[guest / 'second'])
-        reading.start()
+        pool = self.enterContext(concurrent.futures.ThreadPoolExecutor(1))
+        reading = pool.submit(self._read, guest / 'second')
         while len(server.requests) == asked:
             time.sleep(0.01)
         self._kill_worker()
         server.mode = None
         server.is_fast.set()
-        reading.join()
+        reading.result()
         self._wait_for(self.chunks['second'][:9])
+        self.assertEqual(1, self._read_status()['worker_restarts'])
 
 
 class XfsFilesTest(FilesTests, FilesCase):

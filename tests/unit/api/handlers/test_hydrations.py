@@ -162,16 +162,21 @@ class TestChanges(HydrationsTest):
         for values in ({'deadline': 0}, {'deadline': 10 ** 9},
                        {'deadline': 1.5}, {'rate': 0}, {'rate': 'fast'},
                        {'paused': None}, {'mode': 'idle'}):
-            self.change_refused(400, **values)
-        self.refused(400, 'PATCH', PATH, {'hydration': {'rate': 1}})
+            error = self.change_refused(400, **values)
+            self.assertIn(next(iter(values)), error['detail'])
+        error = self.refused(400, 'PATCH', PATH, {'hydration': {'rate': 1}})
+        self.assertIn('generation', error['detail'])
+        self.assertEqual([], self.host.daemon.changes)
 
     def test_an_image_that_is_whole(self):
         self.host.daemon.served[arriving.CONTENT]['complete'] = True
         self.change_refused(409, paused=True)
+        self.assertEqual([], self.host.daemon.changes)
 
     def test_a_server_that_has_left_the_host(self):
         self.host.servers.remove('running')
         self.change_refused(404, paused=True)
+        self.assertEqual([], self.host.daemon.changes)
 
     def test_a_host_without_diffcached(self):
         fakes.listen_for_hydrations(self, 'h2', None)
