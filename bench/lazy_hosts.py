@@ -36,9 +36,12 @@ _MARKS_AT = 64
 
 
 class Host:
-    """A host: its data plane, its diffcached, and its reader."""
+    """A host: its data plane, its diffcached, and its reader.
 
-    def __init__(self, folder: pathlib.Path, name: str, files: bool = True):
+    :param settings: of diffcached's configuration, ``files`` and ``resend``
+    """
+
+    def __init__(self, folder: pathlib.Path, name: str, **settings: bool):
         self.name = name
         self.folder = folder / name
         self.plane = in_process.InProcessDataPlane(
@@ -46,9 +49,9 @@ class Host:
             key_name='site', rate=LAN_BYTES_PER_S)
         config = {'socket': str(self.folder / 'socket'), 'socket_group': None,
                   'state': str(self.folder / 'state'),
-                  'mount': str(self.folder / 'mount'), 'files': files,
+                  'mount': str(self.folder / 'mount'),
                   'identity': {'key_name': 'site',
-                               'key_file': str(folder / 'key')}}
+                               'key_file': str(folder / 'key')}, **settings}
         self.process = subprocess.Popen(
             [programs.find('diffcached'), 'supervise', json.dumps(config)],
             stderr=subprocess.DEVNULL)

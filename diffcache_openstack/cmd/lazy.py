@@ -213,6 +213,12 @@ class Serve(quick.Quick, command.Command):
             '--wait', type=_seconds, default=30.0, metavar='SECONDS',
             help='Fail a read with EIO when no source serves it within SECONDS'
                  ' (default: 30). Later reads are attempted again.')
+        parser.add_argument(
+            '--resend', choices=('on', 'off'), default='on',
+            help='When a process of the daemon was killed, have the kernel'
+                 ' send the reads again that it did not answer, where the'
+                 ' kernel can (Linux 6.9); off: answer the copies of them that'
+                 ' the daemon keeps (default: on).')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -223,6 +229,7 @@ class Serve(quick.Quick, command.Command):
             'state': os.path.abspath(args.state), 'hydrate': args.hydrate,
             'rate': args.rate, 'wait': args.wait,
             'prefetch': args.prefetch == 'on',
+            'resend': args.resend == 'on',
             'profile': args.profile and os.path.abspath(args.profile),
             'record': args.record and os.path.abspath(args.record)}
         if args.store:

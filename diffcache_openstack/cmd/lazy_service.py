@@ -53,6 +53,7 @@ def configuration(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
             'state': os.path.abspath(conf.lazy.state_dir),
             'mount': os.path.abspath(conf.lazy.mount),
             'hints': conf.lazy.share_profiles == lazy_options.IMAGE,
+            'resend': conf.lazy.resend,
             'identity': {**identity,
                          'tls_plain_peers': plane.tls_plain_peers}}
 

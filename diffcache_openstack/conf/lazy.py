@@ -88,6 +88,17 @@ Bytes per second and image that hydration fetches at most, as a number or with
 a unit (``2MB``). Lower values leave more of the WAN to others; 0 is no limit.
 Reads of guests are not limited.
 '''),
+    cfg.BoolOpt(
+        'resend',
+        default=True,
+        help='''
+Whether the kernel is requested to send the reads again that a process of
+diffcached left without an answer when it was killed or replaced (Linux 6.9 or
+later). Otherwise, and with older kernels, the next process answers the copies
+of them that diffcached keeps in memory. Guests notice no difference; turn it
+off only if the kernel's own way fails. Holds for images that are served from
+then on.
+'''),
     cfg.FloatOpt(
         'learn_interval',
         default=5.0,

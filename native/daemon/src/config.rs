@@ -234,6 +234,9 @@ pub struct Config {
     /// Whether the rest of a file is fetched when a part of it is read.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub files: bool,
+    /// Whether a new worker has the kernel send unanswered requests again, where it can.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub resend: bool,
     /// How this host shows its identity to data planes.
     #[serde(default)]
     pub identity: Identity,

@@ -128,6 +128,13 @@ class BuildsTest(services.LazyServicesTest):
         self.wait_until(lambda: self.sent()[0] >= self.patch_size)
         self.assertEqual((self.patch_size, 0), self.sent())
 
+    def test_the_patch_is_opened_before_the_first_read(self):
+        self.add(prefetch=False)
+        self.wait_until(lambda: self.sent()[0] > 0)
+        self.assertEqual(0, self.status()['sources'][0]['requests'])
+        self.assertLess(self.sent()[0], self.patch_size // 2)
+        self.assertEqual(0, self.sent()[1])
+
     def test_a_small_read_takes_a_part_of_the_patch(self):
         path = self.add(prefetch=False)
         self.read(path, 1, 2)

@@ -30,6 +30,9 @@ from tests.functional.lazy import serving
 
 # A longer campaign is run by hand: DIFFCACHE_TEST_KILLS=1000.
 _KILLS = int(os.environ.get('DIFFCACHE_TEST_KILLS', '10'))
+# Where the memory that outlives workers has the requests that they read: see
+# native/daemon/src/processes/shared.rs.
+_SLOTS, _SLOTS_AT, _SLOT_LEN = 64, 4096, (1 << 20) + 8192
 # Reads past the page cache at least 200 times, and until the file is there
 # that is named last; prints how long the reads took.
 _READER = '''
@@ -169,7 +172,13 @@ class LazyServeTest(serving.ServingTest):
         self.assertEqual(1, self._status()['sources'][0]['requests'])
 
     def test_killed_workers_are_not_noticed_by_readers(self):
-        self._serve()
+        self._kill_under_reads('--resend', 'on')
+
+    def test_nor_without_requests_that_the_kernel_sends_again(self):
+        self._kill_under_reads('--resend', 'off')
+
+    def _kill_under_reads(self, *words):
+        self._serve(None, *words)
         end = self.folder / 'end'
         readers = self._readers(end)
         seen = 0
@@ -186,6 +195,67 @@ class LazyServeTest(serving.ServingTest):
             f' {times[len(times) * 99 // 100]:.3f} s'))
         self.assertEqual(self.content, pathlib.Path(self.path).read_bytes())
         self._wait_for(errors=0, corrupt=0, worker_restarts=_KILLS)
+
+    def test_the_kernel_sends_again_what_the_daemon_has_lost(self):
+        self._skip_without_resend()
+        server, url = self._http()
+        server.mode = 'slow'
+        process = self._serve(url)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            read = pool.submit(self._read_once, 1 << 20, 100)
+            self._wait_until(lambda: server.requests)
+            self._lose_requests(process)
+            server.mode = None
+            self.assertEqual(self.content[1 << 20:(1 << 20) + 100],
+                             read.result(timeout=60))
+        self._wait_for(errors=0, worker_restarts=1)
+
+    def test_copies_are_answered_without_the_kernel(self):
+        server, url = self._http()
+        server.mode = 'slow'
+        self._serve(url, '--resend', 'off')
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            read = pool.submit(self._read_once, 1 << 20, 100)
+            self._wait_until(lambda: server.requests)
+            os.kill(self._read_status()['worker_pid'], signal.SIGKILL)
+            server.mode = None
+            self.assertEqual(self.content[1 << 20:(1 << 20) + 100],
+                             read.result(timeout=60))
+        self._wait_for(errors=0, worker_restarts=1)
+
+    def _skip_without_resend(self):
+        version = tuple(map(int, os.uname().release.split('.')[:2]))
+        if version < (6, 9):
+            self.skipTest('FUSE_NOTIFY_RESEND needs Linux 6.9')
+
+    def _wait_until(self, is_so):
+        end = time.monotonic() + 60
+        while not is_so():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def _lose_requests(self, keeper):
+        """Kill the worker, and wipe its requests before the next one."""
+        keeper.send_signal(signal.SIGSTOP)
+        worker = self._worker_of(keeper)
+        os.kill(worker, signal.SIGKILL)
+        [memory] = [
+            file for file in pathlib.Path(f'/proc/{keeper.pid}/fd').iterdir()
+            if os.readlink(file).startswith('/memfd:diffcached ')]
+        wiped = 0
+        with open(memory, 'r+b', buffering=0) as file:
+            for slot in range(_SLOTS):
+                at = _SLOTS_AT + slot * _SLOT_LEN
+                wiped += any(os.pread(file.fileno(), 4, at))
+                os.pwrite(file.fileno(), bytes(8192), at)
+        self.assertLess(0, wiped)
+        keeper.send_signal(signal.SIGCONT)
+
+    def _worker_of(self, keeper):
+        children = pathlib.Path(
+            f'/proc/{keeper.pid}/task/{keeper.pid}/children').read_text()
+        [worker] = children.split()
+        return int(worker)
 
     def test_wrong_bytes_are_never_served(self):
         server, url = self._http()

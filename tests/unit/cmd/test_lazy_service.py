@@ -37,7 +37,7 @@ class TestConfiguration(base.TestCase):
             'tls_ca_file = /ca\n'))
         self.assertEqual(
             {'socket': '/s/x', 'socket_group': 0, 'state': '/state',
-             'mount': '/m', 'hints': True, 'identity': {
+             'mount': '/m', 'hints': True, 'resend': True, 'identity': {
                  'key_name': 'k', 'key_file': '/key', 'tls_ca_file': '/ca',
                  'tls_cert_file': None, 'tls_key_file': None,
                  'tls_crl_file': None, 'tls_plain_peers': False}}, found)
@@ -52,6 +52,11 @@ class TestConfiguration(base.TestCase):
         found = lazy_service.configuration(self.conf(
             '[lazy]\nsocket = /s/x\nshare_profiles = project\n'))
         self.assertIs(False, found['hints'])
+
+    def test_requests_are_not_sent_again_if_the_file_says_so(self):
+        found = lazy_service.configuration(self.conf(
+            '[lazy]\nsocket = /s/x\nresend = false\n'))
+        self.assertIs(False, found['resend'])
 
     def test_what_cannot_be_used(self):
         for text, told in (

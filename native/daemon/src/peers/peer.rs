@@ -233,6 +233,13 @@ impl Source for PeerSource {
         buffer.copy_from_slice(&self.read_patiently(range, end, &mut |_| {})?);
         Ok(())
     }
+
+    fn prepare(&self, limit: Duration) -> Result<(), SourceError> {
+        let Some(form) = &self.form else {
+            return Ok(());
+        };
+        form.index(Instant::now() + limit).map(drop)
+    }
 }
 
 impl PeerSource {

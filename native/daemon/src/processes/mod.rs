@@ -5,6 +5,7 @@ pub mod keeper;
 pub mod mapping;
 pub mod panics;
 pub mod program;
+pub mod resend;
 pub mod shared;
 pub mod signals;
 pub mod status;

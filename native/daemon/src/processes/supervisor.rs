@@ -68,6 +68,9 @@ pub struct Config {
     /// Whether the rest of a file is fetched when a part of it is read.
     #[serde(default = "yes")]
     pub files: bool,
+    /// Whether new workers have the kernel send unanswered requests again, where it can.
+    #[serde(default = "yes")]
+    pub resend: bool,
 }
 
 impl Config {
@@ -601,6 +604,7 @@ impl Supervisor {
             homes: wanted.homes,
             hints: self.config.hints,
             files: self.config.files,
+            resend: self.config.resend,
             identity: self.config.identity.clone(),
             manifest: copy(&wanted.manifest, &image.folder.join("manifest"))?,
             mount,

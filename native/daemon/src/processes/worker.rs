@@ -30,6 +30,7 @@ use crate::prefetch::prefetcher::Prefetcher;
 use crate::prefetch::profile;
 use crate::prefetch::record::Recorder;
 use crate::processes::panics::AbortAtPanic;
+use crate::processes::resend;
 use crate::processes::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
 use crate::processes::signals::{self, Signal};
 use crate::sources::build::BuildSource;
@@ -119,6 +120,9 @@ pub fn run(
     });
     peer_requests::serve(&config.state, &file)?;
     peer_requests::serve_hints(&config.state, hints)?;
+    if config.resend {
+        service.have_resent();
+    }
     for index in 0..SLOTS {
         let service = service.clone();
         spawn("fuse", move || service.serve_slot(index))?;
@@ -163,6 +167,10 @@ fn start_fetching(config: &Config, file: &Arc<LazyFile>) -> Result<(), DaemonErr
             std::thread::sleep(ANNOUNCE_PAUSE);
             announced.sources().announce(chunks);
         })?;
+    }
+    if !file.leaves().is_complete() {
+        let file = file.clone();
+        spawn("prepare", move || file.sources().prepare())?;
     }
     for _ in 0..FETCHERS {
         let file = file.clone();
@@ -316,6 +324,22 @@ fn drop_privileges() -> Result<(), DaemonError> {
 }
 
 impl Service {
+    /// Have the kernel send again what the worker before this one did not answer, in place of its copies in the slots. These are kept for kernels that cannot. Called before the threads of the slots start.
+    fn have_resent(&self) {
+        match resend::notify(self.fuse) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => {
+                eprintln!("Answering the copies of unanswered requests, as the kernel did not send them again: {error}");
+                return;
+            }
+        }
+        for index in 0..SLOTS {
+            // SAFETY: no thread has a slot yet.
+            free(unsafe { self.shared.slot(index) });
+        }
+    }
+
     fn serve_slot(&self, index: usize) {
         // The keeper starts another worker, which answers the requests that this one leaves.
         let _guard = AbortAtPanic;

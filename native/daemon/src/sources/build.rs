@@ -135,6 +135,10 @@ impl Source for BuildSource {
             patch.doubt();
         }
     }
+
+    fn prepare(&self, limit: Duration) -> Result<(), SourceError> {
+        self.open_patches(Instant::now() + limit).map(drop)
+    }
 }
 
 /// A patch while one range is built.

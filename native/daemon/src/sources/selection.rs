@@ -67,6 +67,17 @@ impl Sources {
         self.known.first().map_or("", |known| known.source().name())
     }
 
+    /// Have the cheapest source read what it needs before the first chunk.
+    pub fn prepare(&self) {
+        let Some(known) = self.known.first() else {
+            return;
+        };
+        if let Err(error) = known.source().prepare(SHARE_TIME) {
+            let name = known.source().name();
+            eprintln!("Could not prepare to read from {name}, as the first read will: {error}");
+        }
+    }
+
     /// Return where this host's own fetch of a chunk goes.
     pub fn reach(&self, chunk: u64) -> Reach {
         match self.homes.is_here(chunk, Instant::now()) {

@@ -123,6 +123,15 @@ pub trait Source: Send + Sync {
     /// Note that something it sent was wrong: what is kept of that is not used again.
     fn distrust(&self) {}
 
+    /// Read what is needed before the first chunk, such as an index, within `limit`, so that the first read does not wait for it.
+    ///
+    /// # Errors
+    /// As `SourceError`; a fetch reads it again.
+    fn prepare(&self, limit: Duration) -> Result<(), SourceError> {
+        let _ = limit;
+        Ok(())
+    }
+
     /// Fetch adjacent chunks of `len` bytes, and what is no dearer with them, within `limit`. One whose bytes come one after the other over a network
     /// tells what has `arrived`.
     ///
