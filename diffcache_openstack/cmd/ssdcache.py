@@ -316,6 +316,17 @@ class Resize(_VolumeControl):
     COMMAND = 'resize'
 
 
+class Disconnect(_VolumeControl):
+    """End the connections of a volume's clients.
+
+    They see the size of the volume when they connect again. QEMU does that by
+    itself, and repeats its requests if it has a ``reconnect-delay``; without
+    one, requests that are under way fail.
+    """
+
+    COMMAND = 'disconnect'
+
+
 class Set(_VolumeControl):
     """Change settings of a volume while it is in use."""
 

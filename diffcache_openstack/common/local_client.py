@@ -336,6 +336,19 @@ class LocalClient:
         self._ask('POST', _volume_path(volume_id) + '/resize',
                   timeout=timeout)
 
+    def disconnect_volume(self, volume_id: str, timeout: float = 60.0
+                          ) -> None:
+        """Have this host's SSD cache end the connections to a volume.
+
+        QEMU sees the size of the volume when it connects again.
+
+        :raises NotFound: the host has no SSD cache, or the agent is older
+            than this call
+        :raises Conflict: the volume is not attached, or has no connections
+        """
+        self._ask('POST', _volume_path(volume_id) + '/disconnect',
+                  timeout=timeout)
+
     def expect_volume(self, volume_id: str, host: str,
                       timeout: float = 60.0) -> None:
         """Announce which host runs the server of a volume until now.

@@ -18,6 +18,7 @@ gives one, and with images of Ceph RBD.
 
 import collections.abc
 import contextlib
+import functools
 import logging
 import threading
 import typing
@@ -201,7 +202,9 @@ class VolumeCache:
             if domains.is_busy(domain, disk.device):
                 raise exceptions.Busy(
                     'the server is being migrated, or its disk copied')
-            volume_nodes.show_size(domains.monitor(domain), disk, size)
+            volume_nodes.show_size(
+                domains.monitor(domain), disk, size,
+                functools.partial(self.client.disconnect_volume, volume_id))
         except exceptions.DiffCacheError as error:
             raise nova_exception.VolumeExtendFailed(
                 volume_id=volume_id, reason=f'The server sees the new size'

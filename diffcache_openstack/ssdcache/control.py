@@ -38,8 +38,9 @@ def send(path: str | os.PathLike[str], command: str, *,
          ) -> dict[str, typing.Any]:
     """Send a command, and return the state of the cache after it.
 
-    :param command: ``status``, ``attach``, ``resize``, ``set``, ``flush``,
-        ``invalidate``, ``detach``, or ``epoch``, which ends one
+    :param command: ``status``, ``attach``, ``resize``, ``disconnect``,
+        ``set``, ``flush``, ``invalidate``, ``detach``, or ``epoch``, which
+        ends one
     :param fields: ``volume`` and, with ``attach``, ``origin``, ``mode``,
         ``limit``, ``sequential`` and ``admission``, the latter two 0 for
         none of its own; with ``set``, any of these but the origin; with

@@ -110,6 +110,8 @@ _ROUTES = routing.Map([
                  methods=['POST'], endpoint='invalidate_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/resize',
                  methods=['POST'], endpoint='resize_volume'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/disconnect',
+                 methods=['POST'], endpoint='disconnect_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/expected',
                  methods=['POST'], endpoint='expect_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/mode', methods=['PUT'],
@@ -277,6 +279,10 @@ class LocalApi:
 
     def _resize_volume(self, _request, volume_id):
         self._volumes().resize(_volume(volume_id))
+        return wrappers.Response(status=204)
+
+    def _disconnect_volume(self, _request, volume_id):
+        self._volumes().disconnect(_volume(volume_id))
         return wrappers.Response(status=204)
 
     def _set_volume_mode(self, request, volume_id):

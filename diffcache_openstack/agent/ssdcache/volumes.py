@@ -230,6 +230,14 @@ class CachedVolumes:
         """
         self._engine.resize(name)
 
+    def disconnect(self, name: str) -> None:
+        """End the connections to a volume, so that its size is seen.
+
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: it is not attached, or has no connections
+        """
+        self._engine.disconnect(name)
+
     def set_mode(self, name: str, mode: str) -> None:
         """Change the mode that a volume was attached with.
 

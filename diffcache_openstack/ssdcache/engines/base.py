@@ -315,6 +315,16 @@ class Engine(abc.ABC):
             engine cannot do this
         """
 
+    def disconnect(self, name: str) -> None:
+        """End the connections of a volume's clients.
+
+        They see the size of the volume when they connect again.
+
+        :raises VolumeRefused: it is not attached, or is a block device, which
+            is not reached by connections
+        """
+        raise VolumeRefused(f'volume {name} is not reached by connections')
+
     def end_epoch(self) -> collections.abc.Mapping[str, Epoch]:
         """End an epoch, and return what was requested in it, by volume.
 

@@ -88,6 +88,10 @@ class SsdcachedEngine(base.Engine):
         """See :meth:`.base.Engine.resize`."""
         self._send('resize', volume=name)
 
+    def disconnect(self, name: str) -> None:
+        """See :meth:`.base.Engine.disconnect`."""
+        self._send('disconnect', volume=name)
+
     def end_epoch(self) -> collections.abc.Mapping[str, base.Epoch]:
         """See :meth:`.base.Engine.end_epoch`."""
         found = {}

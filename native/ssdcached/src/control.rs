@@ -67,6 +67,8 @@ enum Command {
     Warm { volume: String, runs: Vec<Run> },
     /// Gives a volume the size that its origin has now.
     Resize { volume: String },
+    /// Ends the connections of a volume's clients, which see its size when they connect again.
+    Disconnect { volume: String },
     /// Changes settings of a volume.
     Set {
         volume: String,
@@ -238,6 +240,9 @@ impl Commands {
                 return Ok(json!({ "warmed": warmed }));
             }
             Command::Resize { volume } => cache.resize(&*cache.volume(&volume)?)?,
+            Command::Disconnect { volume } => {
+                self.clients.disconnect(&cache.volume(&volume)?.export());
+            }
             Command::Set {
                 volume,
                 limit,

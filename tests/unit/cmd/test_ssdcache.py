@@ -100,8 +100,9 @@ class TestControl(SsdcacheTest):
                 self.send(name, 'v', '--discard-dirty'))
         self.assertEqual(mock.call('c', 'set', volume='v', limit=3),
                          self.send('set', 'v', '--limit', 3))
-        self.assertEqual(mock.call('c', 'resize', volume='v'),
-                         self.send('resize', 'v'))
+        for name in ('resize', 'disconnect'):
+            self.assertEqual(mock.call('c', name, volume='v'),
+                             self.send(name, 'v'))
         self.assertEqual(
             mock.call('c', 'attach', volume='v', origin='/dev/v',
                       mode='write-through', limit=9, sequential=0),

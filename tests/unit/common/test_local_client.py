@@ -145,6 +145,7 @@ class TestAnswers(LocalClientTest):
         self.agent.script = lambda handler: handler.send(204)
         self.client.set_volume_mode('v', 'write-around')
         self.client.resize_volume('v')
+        self.client.disconnect_volume('v')
         self.client.report_page_cache('a/server', 4096, ['v'])
         self.client.detach_volume('v')
         self.assertEqual([
@@ -153,6 +154,7 @@ class TestAnswers(LocalClientTest):
             ('PUT', '/v1/ssd-cache/volumes/v/mode',
              {'mode': 'write-around'}, None),
             ('POST', '/v1/ssd-cache/volumes/v/resize', None, None),
+            ('POST', '/v1/ssd-cache/volumes/v/disconnect', None, None),
             ('PUT', '/v1/ssd-cache/guests/a%2Fserver',
              {'page_cache': 4096, 'volumes': ['v']}, None),
             ('DELETE', '/v1/ssd-cache/volumes/v', None, None)],

@@ -376,8 +376,10 @@ class TestShowSize(VolumesTest):
 
     def test_a_guest_sees_it(self):
         self.show()
-        [_monitor, disk, size] = self.shown.call_args.args
+        [_monitor, disk, size, disconnect] = self.shown.call_args.args
         self.assertEqual((self.disk, 1 << 30), (disk, size))
+        disconnect()
+        self.client.disconnect_volume.assert_called_once_with(VOLUME)
 
     def test_what_keeps_a_guest_from_seeing_it(self):
         self.assertIn('unknown', self.refused(size=None))

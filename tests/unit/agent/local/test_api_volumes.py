@@ -66,6 +66,8 @@ class TestVolumes(ApiTest):
         self.volumes.detach.assert_called_once_with('7a1dbe2a')
         self.assertEqual(204, self.ask('POST', f'{PATH}/resize')[0])
         self.volumes.resize.assert_called_once_with('7a1dbe2a')
+        self.assertEqual(204, self.ask('POST', f'{PATH}/disconnect')[0])
+        self.volumes.disconnect.assert_called_once_with('7a1dbe2a')
         self.assertEqual(204, self.ask(
             'PUT', f'{PATH}/mode', {'mode': 'write-around'})[0])
         self.volumes.set_mode.assert_called_once_with('7a1dbe2a',
@@ -109,6 +111,7 @@ class TestVolumes(ApiTest):
                 ('GET', '/v1/ssd-cache', None), ('DELETE', PATH, None),
                 ('PUT', PATH, {'origin': '/dev/a', 'mode': 'write-through'}),
                 ('POST', f'{PATH}/resize', None),
+                ('POST', f'{PATH}/disconnect', None),
                 ('PUT', GUEST, {'page_cache': 1, 'volumes': []})):
             status, document = self.ask(method, path, body, app)
             self.assertEqual(404, status, (method, path))

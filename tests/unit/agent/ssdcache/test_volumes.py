@@ -143,7 +143,8 @@ class TestFaults(VolumesTest):
         self.engine.error = control.CacheUnreachable('gone')
         for work in (lambda: self.volumes.attach('a', self.wanted()),
                      lambda: self.volumes.detach('a'), self.volumes.status,
-                     lambda: self.volumes.resize('a')):
+                     lambda: self.volumes.resize('a'),
+                     lambda: self.volumes.disconnect('a')):
             self.assertRaises(exceptions.RetryableError, work)
 
     def test_origins_elsewhere(self):

@@ -172,6 +172,15 @@ class EngineConformance(base.TestCase):
         self.refused(self.cache.resize, 'a')
         self.refused(self.cache.resize, 'c')
 
+    def test_connections_are_ended_where_there_are_some(self):
+        one = self.attach('a', 10)
+        if one.device:
+            self.refused(self.cache.disconnect, 'a')
+        else:
+            self.cache.disconnect('a')
+        self.assertEqual(one, self.cache.volumes()['a'])
+        self.refused(self.cache.disconnect, 'c')
+
     def test_epochs_are_of_volumes_that_are_attached(self):
         self.attach('a', 10)
         self.attach('b', 10)

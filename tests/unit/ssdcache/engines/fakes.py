@@ -140,6 +140,12 @@ class FakeEngine(base.Engine):
             raise base.VolumeRefused('it became smaller')
         self._origins[name] = path, os.path.getsize(path)
 
+    def disconnect(self, name: str) -> None:
+        self._check(name)
+        if not self.socket:
+            super().disconnect(name)
+        self.actions.append(('disconnect', name))
+
     def end_epoch(self) -> dict[str, base.Epoch]:
         self._check()
         return {name: epoch for name, epoch in self.epochs.items()
