@@ -211,12 +211,10 @@ class LibvirtDriver(driver.LibvirtDriver):
         if volumes.device_of(connection_info):
             # Nova would look for the disk under the name of the volume's own
             # device.
-            self._extend_volume(connection_info, instance, requested_size)
-            raise nova_exception.VolumeExtendFailed(
-                volume_id=driver_block_device.get_volume_id(connection_info),
-                reason='The engine of this host\'s SSD cache cannot show the'
-                       ' new size to a running server: it sees it after a hard'
-                       ' reboot.')
+            size = self._extend_volume(connection_info, instance,
+                                       requested_size)
+            self._volumes.show_device_size(domain, connection_info, size)
+            return
         if disk is None:
             super().extend_volume(context, connection_info, instance,
                                   requested_size)

@@ -59,6 +59,19 @@ def find(document: str, volume_id: str) -> CachedDisk | None:
     return None
 
 
+def find_device(document: str, volume_id: str) -> str | None:
+    """Return the name of the disk of a volume that is a block device.
+
+    :param document: libvirt's, of a running server
+    """
+    tree = ElementTree.fromstring(document)  # nosec B314
+    for disk in tree.iterfind("devices/disk[@type='block']"):
+        target = disk.find('target')
+        if target is not None and disk.findtext('serial') == volume_id:
+            return target.attrib['dev']
+    return None
+
+
 def volume_ids(document: str) -> list[str]:
     """Return the volumes that QEMU reaches through the cache.
 

@@ -195,22 +195,22 @@ class VolumeCache:
             or when the volume is extended again
         """
         volume_id = _volume_id(connection)
-        try:
-            if size is None:
-                raise exceptions.PermanentError(
-                    'its new size is unknown on this host')
-            if domains.is_busy(domain, disk.device):
-                raise exceptions.Busy(
-                    'the server is being migrated, or its disk copied')
+        with _showing(domain, disk.device, volume_id, size) as known:
             volume_nodes.show_size(
-                domains.monitor(domain), disk, size,
+                domains.monitor(domain), disk, known,
                 functools.partial(self.client.disconnect_volume, volume_id))
-        except exceptions.DiffCacheError as error:
-            raise nova_exception.VolumeExtendFailed(
-                volume_id=volume_id, reason=f'The server sees the new size'
-                f' after a hard reboot: {error}') from error
-        LOG.info('The server with volume %s sees its new size, %d bytes',
-                 volume_id, size)
+
+    def show_device_size(self, domain: typing.Any, connection: Connection,
+                         size: int | None) -> None:
+        """Have a running guest see that the cache's block device has grown.
+
+        :param size: in bytes; None if the host could not find it out
+        :raises VolumeExtendFailed: as ``show_size``
+        """
+        volume_id = _volume_id(connection)
+        device = volume_nodes.find_device(domain.XMLDesc(0), volume_id)
+        with _showing(domain, device, volume_id, size) as known:
+            domains.resize_disk(domain, device, known)
 
     def begin(self, connections: collections.abc.Iterable[Connection]
               ) -> None:
@@ -353,6 +353,32 @@ class CachedVolumeDriver:
             disk.source_path = device_of(connection_info)
             return disk
         return CachedDisk(disk, export)
+
+
+@contextlib.contextmanager
+def _showing(domain: typing.Any, device: str | None, volume_id: str,
+             size: int | None) -> collections.abc.Iterator[int]:
+    """Check that a guest can be shown a size, and say what became of it.
+
+    :param device: name of the disk, or None if the server has none
+    :raises VolumeExtendFailed: the guest does not see the size
+    """
+    try:
+        if size is None:
+            raise exceptions.PermanentError(
+                'its new size is unknown on this host')
+        if device is None:
+            raise exceptions.PermanentError('the server has no disk of it')
+        if domains.is_busy(domain, device):
+            raise exceptions.Busy(
+                'the server is being migrated, or its disk copied')
+        yield size
+    except exceptions.DiffCacheError as error:
+        raise nova_exception.VolumeExtendFailed(
+            volume_id=volume_id, reason=f'The server sees the new size after'
+            f' a hard reboot: {error}') from error
+    LOG.info('The server with volume %s sees its new size, %d bytes',
+             volume_id, size)
 
 
 def device_of(connection: Connection) -> str:

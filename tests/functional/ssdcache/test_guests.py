@@ -13,6 +13,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import socket
 import subprocess
@@ -20,11 +21,14 @@ import time
 import unittest
 import uuid
 
+import fixtures
+
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import qemu_monitor
 from diffcache_openstack.nova import block_nodes
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.ssdcache import control
+from tests import base
 from tests.functional.fixtures import libvirt as libvirts
 from tests.functional.lazy import test_guests
 from tests.functional.ssdcache import test_attach
@@ -40,6 +44,17 @@ DOMAIN = '''
       error_policy="stop" rerror_policy="stop"/>
     <source protocol="nbd" name="{export}">
       <host transport="unix" socket="{socket}"/></source>
+    <target dev="vda" bus="virtio"/><serial>a</serial>
+  </disk></devices>
+</domain>
+'''
+DEVICE_DOMAIN = '''
+<domain type="qemu">
+  <name>{name}</name><uuid>{name}</uuid>
+  <memory unit="MiB">64</memory><vcpu>1</vcpu>
+  <os><type arch="x86_64">hvm</type></os>
+  <devices><disk type="block" device="disk">
+    <driver name="qemu" type="raw" cache="none"/><source dev="{device}"/>
     <target dev="vda" bus="virtio"/><serial>a</serial>
   </disk></devices>
 </domain>
@@ -121,6 +136,47 @@ class TestExtend(test_attach.AttachTest):
         self.assertIn('grow', str(error))
         self.assertEqual(test_attach.SIZE, self.size())
         self.libvirt.guest_writes(self.domain, 'write -P 1 0 64k')
+
+
+@unittest.skipUnless(libvirts.is_there(), libvirts.NEEDS)
+class TestExtendDevice(base.TestCase):
+    """A block device of the cache, of an engine that is in the kernel."""
+
+    def setUp(self):
+        super().setUp()
+        self.libvirt = self.useFixture(libvirts.Libvirt())
+        self.file = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path) / 'volume'
+        self.file.touch()
+        os.truncate(self.file, test_attach.SIZE)
+        self.device = self.losetup('--show', '--find', self.file)
+        self.addCleanup(self.losetup, '--detach', self.device)
+        self.domain = self.libvirt.connection.defineXML(
+            DEVICE_DOMAIN.format(name=uuid.uuid4(), device=self.device))
+        self.domain.create()
+        self.addCleanup(self.domain.destroy)
+
+    def losetup(self, *words):
+        return subprocess.run(['losetup', *words], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout.strip()
+
+    def size(self):
+        return self.domain.blockInfo('vda')[0]
+
+    def test_the_guest_sees_that_it_grew(self):
+        from diffcache_openstack.nova import domains
+        device = volume_nodes.find_device(self.domain.XMLDesc(0), 'a')
+        self.assertRaises(exceptions.PermanentError, domains.resize_disk,
+                          self.domain, device, GROWN)
+        os.truncate(self.file, GROWN)
+        self.losetup('--set-capacity', self.device)
+        domains.resize_disk(self.domain, device, GROWN)
+        self.assertEqual(GROWN, self.size())
+        self.libvirt.guest_writes(
+            self.domain, f'write -P 2 {GROWN - 65536} 64k', 'flush')
+        with open(self.device, 'rb') as file:
+            file.seek(GROWN - 65536)
+            self.assertEqual(bytes([2]) * 65536, file.read())
 
 
 class PlainMonitor:

@@ -124,6 +124,16 @@ class TestFind(base.TestCase):
         self.assertIsNone(volume_nodes.find(document, VOLUME))
 
 
+class TestFindDevice(base.TestCase):
+
+    def test_only_block_devices_of_the_volume(self):
+        self.assertIsNone(volume_nodes.find_device(DOCUMENT, VOLUME))
+        document = DOCUMENT.replace("type='network' device='disk'",
+                                    "type='block' device='disk'")
+        self.assertEqual('vdb', volume_nodes.find_device(document, VOLUME))
+        self.assertIsNone(volume_nodes.find_device(document, 'other'))
+
+
 class TestShowSizeByAnotherNode(base.TestCase):
 
     def setUp(self):

@@ -391,6 +391,40 @@ class TestShowSize(VolumesTest):
         self.assertIn('after a hard reboot: Cannot grow', self.refused())
 
 
+class TestShowDeviceSize(VolumesTest):
+
+    def setUp(self):
+        super().setUp()
+        self.domain = mock.Mock()
+        self.domain.jobInfo.return_value = [libvirt.VIR_DOMAIN_JOB_NONE]
+        self.domain.blockJobInfo.return_value = {}
+        self.domain.XMLDesc.return_value = (
+            f"<domain><devices><disk type='block'><target dev='vdb'/>"
+            f"<serial>{VOLUME}</serial></disk></devices></domain>")
+
+    def show(self, size=1 << 30):
+        self.cache.show_device_size(self.domain, self.connection(), size)
+
+    def refused(self, **more):
+        return str(self.assertRaises(exception.VolumeExtendFailed, self.show,
+                                     **more))
+
+    def test_a_guest_sees_it(self):
+        self.show()
+        self.domain.blockResize.assert_called_once_with(
+            'vdb', 1 << 30, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+
+    def test_what_keeps_a_guest_from_seeing_it(self):
+        self.assertIn('unknown', self.refused(size=None))
+        self.domain.blockJobInfo.return_value = {'type': 1}
+        self.assertIn('copied', self.refused())
+        self.domain.blockJobInfo.return_value = {}
+        self.domain.blockResize.side_effect = libvirt.libvirtError('smaller')
+        self.assertIn('after a hard reboot', self.refused())
+        self.domain.XMLDesc.return_value = '<domain/>'
+        self.assertIn('no disk of it', self.refused())
+
+
 class TestLiveMigration(VolumesTest):
 
     def test_nothing_is_cached_while_another_host_writes(self):
