@@ -169,6 +169,18 @@ class TestUnits(base.TestCase):
         for option in 'Wants', 'After':
             self.assertIn('diffcache-lazy-mount.socket', lazy[option])
 
+    def test_the_mounter_is_there_however_often_it_ends(self):
+        """systemd gives up listening, too, after five starts in ten seconds.
+
+        And after the service was started twenty times in two.
+        """
+        systemd = ETC / 'systemd'
+        socket = options(systemd / 'diffcache-lazy-mount.socket')
+        mounter = options(systemd / 'diffcache-lazy-mount.service')
+        for found in socket, mounter:
+            self.assertEqual('0', found['StartLimitIntervalSec'])
+        self.assertEqual('0', socket['TriggerLimitIntervalSec'])
+
     def test_what_guests_read_through_outlives_the_service(self):
         found = options(ETC / 'systemd' / 'diffcache-lazy.service')
         self.assertEqual('process', found['KillMode'])
