@@ -52,10 +52,15 @@ def configuration(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
     return {'socket': os.path.abspath(conf.lazy.socket), 'socket_group': gid,
             'state': os.path.abspath(conf.lazy.state_dir),
             'mount': os.path.abspath(conf.lazy.mount),
+            'mounter': _path(conf.lazy.mounter),
             'hints': conf.lazy.share_profiles == lazy_options.IMAGE,
             'resend': conf.lazy.resend,
             'identity': {**identity,
                          'tls_plain_peers': plane.tls_plain_peers}}
+
+
+def _path(name: str | None) -> str | None:
+    return os.path.abspath(name) if name else None
 
 
 def main() -> int:

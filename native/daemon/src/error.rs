@@ -39,6 +39,9 @@ pub enum DaemonError {
         /// The reason.
         error: ProfileFileError,
     },
+    /// The mounter, with what was attempted.
+    #[error("{0}")]
+    Mounter(String),
     /// A call of the system, with what was attempted.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),

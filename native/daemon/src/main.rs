@@ -1,18 +1,23 @@
 //! `diffcached`: see the library.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
 use diffcache_daemon::config::Config;
 use diffcache_daemon::error::DaemonError;
 use diffcache_daemon::processes::{keeper, supervisor, worker};
+use diffcache_mounter::server::{self, Limits};
 
 const USAGE: &str = "\
 Usage: diffcached serve|supervise CONFIG
+       diffcached mount FOLDER [MOST]
 
 Serves disk images while they arrive. \"diffcache lazy serve\" starts it for one
 image, \"diffcache-lazy\" for those of a host, with the configuration (JSON).
+
+\"mount\" is the mounter: it mounts below FOLDER, MOST images at a time (1024),
+for clients of the socket that is its standard input.
 ";
 
 fn descriptor(text: &str) -> Result<BorrowedFd<'static>, DaemonError> {
@@ -21,6 +26,16 @@ fn descriptor(text: &str) -> Result<BorrowedFd<'static>, DaemonError> {
         Ok(number) if number > 2 => Ok(unsafe { BorrowedFd::borrow_raw(number) }),
         _ => Err(DaemonError::Config(format!("'{text}' is not a descriptor"))),
     }
+}
+
+fn number(text: &str) -> Result<usize, DaemonError> {
+    text.parse()
+        .map_err(|_| DaemonError::Config(format!("'{text}' is not a number")))
+}
+
+fn mount(folder: &str, limits: Limits) -> Result<(), DaemonError> {
+    server::serve(std::io::stdin().as_fd(), Path::new(folder), limits)
+        .map_err(|error| DaemonError::Mounter(error.to_string()))
 }
 
 fn run(arguments: &[&str]) -> Result<(), DaemonError> {
@@ -37,6 +52,17 @@ fn run(arguments: &[&str]) -> Result<(), DaemonError> {
             unsafe { keeper::take_over(Path::new(file), numbers) }
         }
         ["supervise", config] => supervisor::run(supervisor::Config::parse(config)?),
+        ["mount", folder] => mount(folder, Limits::default()),
+        ["mount", folder, most] => {
+            let mounts = number(most)?;
+            mount(
+                folder,
+                Limits {
+                    mounts,
+                    ..Limits::default()
+                },
+            )
+        }
         ["worker", config, fuse, memory, profile, learned] => worker::run(
             &Config::parse(config)?,
             descriptor(fuse)?,

@@ -16,6 +16,8 @@ import grp
 import io
 import sys
 
+import fixtures
+
 from diffcache_openstack.cmd import lazy_service
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
@@ -37,10 +39,21 @@ class TestConfiguration(base.TestCase):
             'tls_ca_file = /ca\n'))
         self.assertEqual(
             {'socket': '/s/x', 'socket_group': 0, 'state': '/state',
-             'mount': '/m', 'hints': True, 'resend': True, 'identity': {
+             'mount': '/m', 'mounter': None, 'hints': True, 'resend': True,
+             'identity': {
                  'key_name': 'k', 'key_file': '/key', 'tls_ca_file': '/ca',
                  'tls_cert_file': None, 'tls_key_file': None,
                  'tls_crl_file': None, 'tls_plain_peers': False}}, found)
+
+    def test_the_mounter_is_that_of_the_file_or_of_the_unit(self):
+        text = '[lazy]\nsocket = /s/x\nmounter = /run/file\n'
+        found = lazy_service.configuration(self.conf(text))
+        self.assertEqual('/run/file', found['mounter'])
+        for value, mounter in (('/run/unit', '/run/unit'), ('', None)):
+            self.useFixture(fixtures.EnvironmentVariable(
+                'OS_LAZY__MOUNTER', value))
+            found = lazy_service.configuration(self.conf(text))
+            self.assertEqual(mounter, found['mounter'])
 
     def test_a_name_without_a_key_is_none(self):
         found = lazy_service.configuration(

@@ -139,8 +139,11 @@ class RoleTest(KollaTestCase):
 
     def test_capabilities_are_those_of_the_units(self):
         for service, unit in UNITS.items():
-            text = (TREE / f'etc/systemd/{unit}.service').read_text()
-            [wanted] = re.findall(r'CapabilityBoundingSet=(.*)', text)
+            # A container has no mounter: what serves images mounts, too.
+            units = sorted((TREE / 'etc/systemd').glob(f'{unit}*.service'))
+            wanted = ' '.join(
+                re.search(r'CapabilityBoundingSet=(.*)', each.read_text())[1]
+                for each in units)
             names = [name.removeprefix('CAP_').lower()
                      for name in wanted.split()]
             given = ','.join(['-all', *(f'+{name}' for name in names)])

@@ -19,12 +19,15 @@ import sys
 
 from pbr import version
 
+from diffcache_openstack.conf import opts
 from tests import base
 from tests.unit import test_entry_points
 from tests.unit.tools import loading
 
 DEBIAN = loading.TREE / 'debian'
 ETC = loading.TREE / 'etc'
+# Units in the package of another one.
+MORE_UNITS = {'diffcache-lazy-mount': 'diffcache-lazy'}
 DAEMONS = {'diffcached', 'diffcache-ssdcached'}
 
 
@@ -64,8 +67,18 @@ class TestConfiguration(base.TestCase):
         self.assertNotEqual([], units)
         for unit in units:
             with self.subTest(unit=unit.name):
-                self.assert_is(unit, unit.name)
-                self.assertIn(unit.stem, paragraphs())
+                owner = MORE_UNITS.get(unit.stem)
+                name = f'{owner}.{unit.name}' if owner else unit.name
+                self.assert_is(unit, name)
+                self.assertIn(owner or unit.stem, paragraphs())
+
+    def test_debhelper_is_called_for_each_other_unit_of_a_package(self):
+        rules = (DEBIAN / 'rules').read_text().replace('\\\n', ' ')
+        calls = [set(line.split()) for line in rules.splitlines()
+                 if 'dh_installsystemd' in line]
+        for name, owner in MORE_UNITS.items():
+            self.assertIn({'dh_installsystemd', f'--package={owner}',
+                           f'--name={name}', '--no-enable'}, calls)
 
     def test_user_and_directories_are_in_the_common_package(self):
         for kind in 'sysusers', 'tmpfiles':
@@ -114,12 +127,59 @@ class TestUnits(base.TestCase):
 
         systemd gives up after five starts in ten seconds.
         """
-        for unit in sorted((ETC / 'systemd').iterdir()):
+        for unit in sorted((ETC / 'systemd').glob('*.service')):
             with self.subTest(unit=unit.name):
                 found = options(unit)
                 self.assertIn(found['Restart'], ('always', 'on-failure'))
                 if found.get('StartLimitIntervalSec') != '0':
                     self.assertGreater(5 * int(found['RestartSec']), 10)
+
+    def test_users_of_units_exist_where_only_our_packages_are(self):
+        users = ' '.join(path.read_text() for path in
+                         (ETC / 'sysusers.d').iterdir())
+        for unit in sorted((ETC / 'systemd').glob('*.service')):
+            with self.subTest(unit=unit.name):
+                self.assertIn(f'u {options(unit)["User"]} -', users)
+        path = ETC / 'sysusers.d' / 'diffcache-lazy.conf'
+        self.assertEqual(path.read_text(),
+                         (DEBIAN / 'diffcache-lazy.sysusers').read_text())
+
+    def test_one_unit_alone_may_mount(self):
+        """What talks to the network, or parses what it sends, may not."""
+        for unit in sorted((ETC / 'systemd').glob('*.service')):
+            with self.subTest(unit=unit.name):
+                found = options(unit)
+                mounts = 'CAP_SYS_ADMIN' in found['CapabilityBoundingSet']
+                self.assertEqual(unit.stem == 'diffcache-lazy-mount', mounts)
+                self.assertEqual(not mounts, 'ProtectSystem' in found)
+
+    def test_the_mounter_and_its_client_name_the_same(self):
+        systemd = ETC / 'systemd'
+        lazy = options(systemd / 'diffcache-lazy.service')
+        socket = options(systemd / 'diffcache-lazy-mount.socket')
+        mounter = options(systemd / 'diffcache-lazy-mount.service')
+        self.assertEqual(
+            f'OS_LAZY__MOUNTER={socket["ListenSequentialPacket"]}',
+            lazy['Environment'])
+        self.assertEqual((lazy['User'], '0600'),
+                         (socket['SocketUser'], socket['SocketMode']))
+        self.assertNotEqual(lazy['User'], mounter['User'])
+        self.assertEqual(opts.new_config().lazy.mount,
+                         mounter['ExecStart'].split()[-1])
+        for option in 'Wants', 'After':
+            self.assertIn('diffcache-lazy-mount.socket', lazy[option])
+
+    def test_the_mounter_is_there_however_often_it_ends(self):
+        """systemd gives up listening, too, after five starts in ten seconds.
+
+        And after the service was started twenty times in two.
+        """
+        systemd = ETC / 'systemd'
+        socket = options(systemd / 'diffcache-lazy-mount.socket')
+        mounter = options(systemd / 'diffcache-lazy-mount.service')
+        for found in socket, mounter:
+            self.assertEqual('0', found['StartLimitIntervalSec'])
+        self.assertEqual('0', socket['TriggerLimitIntervalSec'])
 
     def test_what_guests_read_through_outlives_the_service(self):
         found = options(ETC / 'systemd' / 'diffcache-lazy.service')

@@ -12,9 +12,8 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::Manifest;
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::FlockOperation;
 use rustix::io::FdFlags;
-use rustix::mount::{MountFlags, UnmountFlags};
 use serde_json::json;
 
 use crate::config::Config;
@@ -23,6 +22,7 @@ use crate::image::leaves::{self, CHUNK};
 use crate::prefetch::learned::Learned;
 use crate::prefetch::profile;
 use crate::prefetch::record;
+use crate::processes::mounts::{Mounts, Unmounted};
 use crate::processes::program;
 use crate::processes::shared::{Counter, Shared};
 use crate::processes::signals::{self, Signal};
@@ -44,14 +44,13 @@ const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
 /// A mounted directory, unmounted when dropped.
-struct Mount<'a>(&'a Path);
+struct Mount<'a>(&'a Path, Mounts);
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        match rustix::mount::unmount(self.0, UnmountFlags::DETACH) {
-            // The service that started this keeper has unmounted it already.
-            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-            Err(error) => eprintln!("Could not unmount {}: {error}", self.0.display()),
+        // It may be unmounted already, by the service that started this keeper.
+        if let Err(error) = self.1.detach(self.0) {
+            eprintln!("Left {} mounted: {error}", self.0.display());
         }
     }
 }
@@ -151,21 +150,18 @@ fn serve(config: &Config, file: Option<&Path>) -> Result<(), DaemonError> {
     shared
         .counter(Counter::ModifiedS)
         .store(record::unix_now(), Ordering::SeqCst);
-    let fuse = rustix::fs::open("/dev/fuse", OFlags::RDWR, rustix::fs::Mode::empty());
-    let fuse = fuse.map_err(DaemonError::at("open", Path::new("/dev/fuse")))?;
+    let mounts = Mounts::of_process();
+    prepare_mount(&config.mount, &mounts)?;
+    if let Some(target) = &config.record {
+        record::begin(&config.state, target)?;
+    }
     let handed = Handed {
         lock: lock.into(),
-        fuse,
+        fuse: mounts.mount(&config.mount)?,
         memory,
         profile,
         learned,
     };
-    handed.leave_open()?;
-    prepare_mount(&config.mount)?;
-    if let Some(target) = &config.record {
-        record::begin(&config.state, target)?;
-    }
-    mount(&config.mount, &handed.fuse)?;
     keep(config, file, manifest, handed)
 }
 
@@ -212,7 +208,8 @@ fn keep(
     manifest: Arc<Manifest>,
     handed: Handed,
 ) -> Result<(), DaemonError> {
-    let mounted = Mount(&config.mount);
+    let mounted = Mount(&config.mount, Mounts::of_process());
+    handed.leave_open()?;
     flush_io();
     let keeper = Keeper {
         config: Arc::new(RwLock::new(config.clone())),
@@ -274,23 +271,23 @@ fn lock_state(state: &Path) -> Result<File, DaemonError> {
 }
 
 /// Check the folder to mount at, and free it from the mounts of daemons that died.
-fn prepare_mount(path: &Path) -> Result<(), DaemonError> {
+fn prepare_mount(path: &Path, mounts: &Mounts) -> Result<(), DaemonError> {
     let start = Instant::now();
     loop {
         let found = match fs::symlink_metadata(path) {
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-                eprintln!("Unmounting {}, left by a daemon that died", path.display());
-                rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-                    .map_err(DaemonError::at("unmount", path))?;
-                continue;
+                if mounts.detach(path)? == Unmounted::Done {
+                    eprintln!("Unmounted {}, left by a daemon that died", path.display());
+                }
+                None
             }
-            found => found.map_err(DaemonError::at("mount at", path))?,
+            found => Some(found.map_err(DaemonError::at("mount at", path))?),
         };
-        if !found.is_dir() {
+        if found.as_ref().is_some_and(|found| !found.is_dir()) {
             let reason = io::Error::from_raw_os_error(libc::ENOTDIR);
             return Err(DaemonError::at("mount at", path)(reason));
         }
-        if !is_fuse_mount(path).map_err(DaemonError::at("mount at", path))? {
+        if found.is_some() && !is_fuse_mount(path).map_err(DaemonError::at("mount at", path))? {
             return Ok(());
         }
         // The end of a daemon's mount is seen a moment after its lock is free.
@@ -317,26 +314,6 @@ fn is_fuse_mount(path: &Path) -> io::Result<bool> {
         .stx_attributes
         .contains(rustix::fs::StatxAttributes::MOUNT_ROOT);
     Ok(is_root && rustix::fs::fstatfs(&folder)?.f_type == FUSE_MAGIC)
-}
-
-fn mount(path: &Path, fuse: &OwnedFd) -> Result<(), DaemonError> {
-    let options = format!(
-        "fd={},rootmode=40555,user_id=0,group_id=0,allow_other,max_read={}",
-        fuse.as_raw_fd(),
-        1 << 20
-    );
-    let options =
-        std::ffi::CString::new(options).map_err(|error| DaemonError::Config(error.to_string()))?;
-    // Not read-only: Nova sets the time of a base image that it uses. The worker refuses all other changes.
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    rustix::mount::mount(
-        "diffcached",
-        path,
-        "fuse.diffcached",
-        flags,
-        options.as_c_str(),
-    )
-    .map_err(DaemonError::at("mount at", path))
 }
 
 /// Keep writes of this process and its workers from waiting for memory that only they could free.

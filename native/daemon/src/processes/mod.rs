@@ -3,6 +3,7 @@
 pub mod http;
 pub mod keeper;
 pub mod mapping;
+pub mod mounts;
 pub mod panics;
 pub mod program;
 pub mod resend;

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::Manifest;
 use diffcache_dataplane::gate::lock;
-use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Deserializer};
 use serde_json::{json, Value};
@@ -29,6 +28,7 @@ use crate::image::leaves::CHUNK;
 use crate::prefetch::profile;
 use crate::processes::http::{self, Answer, Request};
 use crate::processes::keeper;
+use crate::processes::mounts::{Mounts, Unmounted};
 use crate::processes::program;
 use crate::processes::signals;
 use crate::processes::status;
@@ -59,6 +59,8 @@ pub struct Config {
     pub state: PathBuf,
     /// Folder below which images are mounted.
     pub mount: PathBuf,
+    /// Socket of the mounter; none to mount by own rights.
+    pub mounter: Option<PathBuf>,
     /// How this host shows its identity to data planes.
     #[serde(default)]
     pub identity: Identity,
@@ -138,7 +140,7 @@ enum Refusal {
 impl From<DaemonError> for Refusal {
     fn from(error: DaemonError) -> Refusal {
         match error {
-            DaemonError::Path { .. } | DaemonError::System(..) => {
+            DaemonError::Path { .. } | DaemonError::System(..) | DaemonError::Mounter(_) => {
                 Refusal::Failed(error.to_string())
             }
             error => Refusal::Invalid(error.to_string()),
@@ -161,6 +163,7 @@ impl Refusal {
 /// One image, and its keeper as far as this process started it.
 struct Image {
     folder: PathBuf,
+    mounts: Mounts,
     keeper: Option<Child>,
     next_start: Instant,
     pause: Duration,
@@ -169,6 +172,7 @@ struct Image {
 /// The images of a host.
 struct Supervisor {
     config: Config,
+    mounts: Mounts,
     images: Mutex<BTreeMap<String, Image>>,
 }
 
@@ -186,6 +190,7 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
     let _lock = lock_state(&config.state)?;
     let listener = listen(&config)?;
     let supervisor = Arc::new(Supervisor {
+        mounts: Mounts::new(config.mounter.clone()),
         config,
         images: Mutex::default(),
     });
@@ -264,9 +269,10 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refusal> {
 }
 
 impl Image {
-    fn new(folder: PathBuf) -> Image {
+    fn new(folder: PathBuf, mounts: Mounts) -> Image {
         Image {
             folder,
+            mounts,
             keeper: None,
             next_start: Instant::now(),
             pause: FIRST_PAUSE,
@@ -293,7 +299,9 @@ impl Image {
 
     /// Start a keeper in a process group of its own: it outlives this process.
     fn start(&mut self) -> Result<(), DaemonError> {
-        let keeper = Command::new(program::OWN)
+        let mut keeper = Command::new(program::OWN);
+        self.mounts.hand_over(&mut keeper);
+        let keeper = keeper
             .arg0(program::NAME)
             .arg("keep")
             .arg(self.file())
@@ -431,7 +439,7 @@ impl Supervisor {
         let mut images = lock(&self.images);
         for entry in entries.flatten() {
             let id = entry.file_name().to_string_lossy().into_owned();
-            let image = Image::new(entry.path());
+            let image = Image::new(entry.path(), self.mounts.clone());
             if is_content_id(&id) && image.file().exists() {
                 self.renew(&image);
                 images.insert(id, image);
@@ -569,7 +577,9 @@ impl Supervisor {
             image.wait_until_served()?;
             return Ok(image.describe(id));
         }
-        let mut image = Image::new(self.config.state.join("images").join(id));
+        self.mounts.check()?;
+        let folder = self.config.state.join("images").join(id);
+        let mut image = Image::new(folder, self.mounts.clone());
         let added = self.create(&mut image, id, wanted);
         let added = added.and_then(|()| image.wait_until_served());
         if let Err(refusal) = added {
@@ -638,11 +648,9 @@ impl Supervisor {
             .get_mut(id)
             .ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
         // The kernel knows who uses it, in each mount namespace.
-        match rustix::mount::unmount(self.config.mount.join(id), UnmountFlags::NOFOLLOW) {
-            Err(rustix::io::Errno::BUSY) => return Err(Refusal::Busy(id.to_owned())),
-            // It was not mounted.
-            Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
-            Err(error) => return Err(Refusal::Failed(format!("cannot unmount {id}: {error}"))),
+        match self.mounts.unmount(&self.config.mount.join(id))? {
+            Unmounted::Busy => return Err(Refusal::Busy(id.to_owned())),
+            Unmounted::Done | Unmounted::Absent => {}
         }
         image.stop();
         self.discard(image, id)?;
