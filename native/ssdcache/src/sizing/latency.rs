@@ -1,18 +1,38 @@
 //! Sizes with the largest sum of weighted hits within a capacity.
 //!
-//! A knapsack problem with a choice for each volume (multiple-choice knapsack). Its relaxation,
-//! greedy on the concave hulls of the curves, gives a bound and a price of a block (Sinha and
-//! Zoltners, "The multiple-choice knapsack problem", 1979). At this price each size has a loss:
-//! what it yields less than the best size of its volume. The losses of a solution, and the price of
-//! the blocks that it leaves, add up to what it is below the bound. So all solutions up to a loss
-//! are found by combining the sizes of small losses only, for growing losses, until the best of
-//! them has no larger one: it is optimal.
+//! A knapsack problem with a choice for each volume (multiple-choice knapsack), solved by branch and
+//! bound. The bound of a part of all divisions is that of the [`relaxation`] on the concave
+//! [`hull`]s of the curves. All divisions close to it are [combined](combine), for growing losses,
+//! until the best of them has no larger one. Curves with cliffs have divisions far below the bound,
+//! and so many of them near it that this would take too long: the part is divided in two then, at
+//! the size at which the relaxation is on the way over a cliff. In each of them hulls are closer
+//! to the curves.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
 
 use super::Demand;
 
+mod choices;
+mod combine;
+mod hull;
+mod relaxation;
+
+use choices::{choices_of, Choice};
+use combine::{Best, Part};
+use hull::Hull;
+use relaxation::{relax, Relaxation};
+
 /// Combinations that are looked at, at most, before the search is given up.
-const MOST_PAIRS: usize = 1 << 26;
-/// Losses that are tried grow by this factor.
+const MOST_EFFORT: usize = 1 << 28;
+/// Combinations of a part before it is divided; and the share of all until then, if that is more.
+const LEAST_EFFORT: usize = 1 << 17;
+const EFFORT_SHARE: usize = 4;
+/// Work for each volume of a part, counted as combinations.
+const VOLUME_EFFORT: usize = 64;
+/// Losses that are tried first are this part of those that are possible, and grow by a factor.
+const FIRST_PART: f64 = 1.0 / 1024.0;
 const GROWTH: f64 = 2.0;
 /// Part of the bound that rounding may cost.
 const ROUNDING: f64 = 1e-12;
@@ -26,289 +46,176 @@ pub struct Sizes {
     pub optimal: bool,
 }
 
-/// A size of one volume, in steps.
-#[derive(Clone, Copy, Debug)]
-struct Choice {
-    steps: u64,
-    gain: f64,
-    loss: f64,
-}
-
 /// Returns the best sizes, or none if the least sizes exceed the capacity.
 ///
 /// Sizes are multiples of `step` blocks; a volume has at least `min` and at most `max` blocks.
 pub fn most_hits(demands: &[Demand<'_>], capacity: u64, step: u64) -> Option<Sizes> {
-    let capacity = capacity / step;
+    // Steps are added and subtracted as signed numbers.
+    let capacity = (capacity / step).min(i64::MAX as u64);
     let mut choices = Vec::with_capacity(demands.len());
     for demand in demands {
         choices.push(choices_of(demand, capacity, step)?);
     }
-    let least: u64 = choices.iter().map(|each| each[0].steps).sum();
-    if least > capacity {
-        return None;
-    }
-    let greedy = Greedy::new(&choices, capacity);
-    let (found, optimal) = match greedy.price {
-        Some(price) => {
-            set_losses(&mut choices, price);
-            improve(&choices, capacity, price, greedy.chosen)
-        }
-        None => (greedy.chosen, true),
-    };
-    let blocks = choices
-        .iter()
-        .zip(found)
-        .map(|(each, at)| each[at].steps * step)
-        .collect();
+    let (best, optimal) = Tree::new(&choices, capacity).search()?;
+    let chosen = choices.iter().zip(&best.chosen);
+    let blocks = chosen.map(|(each, &at)| each[at].steps * step).collect();
     Some(Sizes { blocks, optimal })
 }
 
-/// Returns the sizes at which a volume's hits change, ascending; none if no size is possible.
-fn choices_of(demand: &Demand<'_>, capacity: u64, step: u64) -> Option<Vec<Choice>> {
-    let least = demand.min.div_ceil(step);
-    let most = (demand.max / step).min(capacity);
-    if least > most {
-        return None;
-    }
-    let choice = |steps: u64, hits: u64| Choice {
-        steps,
-        gain: demand.weight * hits as f64,
-        loss: 0.0,
-    };
-    let mut found = vec![choice(least, demand.curve.hits(least.saturating_mul(step)))];
-    for each in &demand.curve.steps {
-        let steps = each.size.div_ceil(step);
-        if steps > most {
-            break;
-        }
-        let new = choice(steps, each.hits);
-        match found.last_mut() {
-            Some(last) if steps <= last.steps => last.gain = last.gain.max(new.gain),
-            Some(last) if new.gain <= last.gain => {}
-            _ => found.push(new),
-        }
-    }
-    Some(found)
+/// A part of all divisions that was not searched yet. The one with the largest bound is greatest.
+struct Node {
+    hulls: Vec<Rc<Hull>>,
+    relaxation: Relaxation,
+    /// Of two with the same bound the later one is greater.
+    number: usize,
 }
 
-/// The corners of the concave hull of a volume's choices, as indexes.
-fn hull(choices: &[Choice]) -> Vec<usize> {
-    let slope = |from: usize, to: usize| slope(&choices[from], &choices[to]);
-    let mut corners: Vec<usize> = Vec::new();
-    for at in 0..choices.len() {
-        while let [.., before, last] = corners[..] {
-            if slope(before, last) > slope(last, at) {
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Node {}
+
+impl PartialOrd for Node {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Node {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_bound = self.relaxation.bound.total_cmp(&other.relaxation.bound);
+        by_bound.then(self.number.cmp(&other.number))
+    }
+}
+
+/// Parts of all divisions, and what is known of them.
+struct Tree<'a> {
+    choices: &'a [Vec<Choice>],
+    capacity: u64,
+    /// Gains that differ by less are the same.
+    rounding: f64,
+    best: Best,
+    nodes: BinaryHeap<Node>,
+    count: usize,
+    effort: usize,
+    least_effort: usize,
+}
+
+impl<'a> Tree<'a> {
+    fn new(choices: &'a [Vec<Choice>], capacity: u64) -> Self {
+        let gains = choices.iter().map(|each| each[each.len() - 1].gain);
+        Tree {
+            choices,
+            capacity,
+            rounding: gains.sum::<f64>() * ROUNDING,
+            best: Best {
+                gain: f64::NEG_INFINITY,
+                chosen: Vec::new(),
+            },
+            nodes: BinaryHeap::new(),
+            count: 0,
+            effort: 0,
+            least_effort: LEAST_EFFORT,
+        }
+    }
+
+    /// Returns the best division and whether it is proven to be; none if there is no division.
+    fn search(mut self) -> Option<(Best, bool)> {
+        let hulls = self.choices.iter().map(|each| Rc::new(Hull::of(each)));
+        self.add(hulls.collect());
+        while let Some(node) = self.nodes.pop() {
+            if self.is_searched(node.relaxation.bound) {
                 break;
             }
-            corners.pop();
-        }
-        corners.push(at);
-    }
-    corners
-}
-
-fn slope(from: &Choice, to: &Choice) -> f64 {
-    (to.gain - from.gain) / (to.steps - from.steps) as f64
-}
-
-/// The solution of the relaxation, rounded down, and the price of a step there.
-struct Greedy {
-    chosen: Vec<usize>,
-    /// None if each volume has as much as it gains from.
-    price: Option<f64>,
-}
-
-impl Greedy {
-    fn new(choices: &[Vec<Choice>], capacity: u64) -> Self {
-        let mut segments = Vec::new();
-        for (volume, each) in choices.iter().enumerate() {
-            let corners = hull(each);
-            for pair in corners.windows(2) {
-                segments.push((slope(&each[pair[0]], &each[pair[1]]), volume, pair[1]));
+            if self.effort > MOST_EFFORT {
+                return Some((self.best, false));
+            }
+            if !self.search_part(&node) {
+                self.divide(&node);
             }
         }
-        // Segments of a volume stay in their order: their slopes descend.
-        segments.sort_by(|one, other| other.0.total_cmp(&one.0));
-        let mut chosen = vec![0; choices.len()];
-        let mut left = capacity - choices.iter().map(|each| each[0].steps).sum::<u64>();
-        for (price, volume, corner) in segments {
-            let each = &choices[volume];
-            let more = each[corner].steps - each[chosen[volume]].steps;
-            if more > left {
-                return Greedy {
-                    chosen,
-                    price: Some(price),
-                };
-            }
-            left -= more;
-            chosen[volume] = corner;
-        }
-        Greedy {
-            chosen,
-            price: None,
-        }
+        (self.best.gain > f64::NEG_INFINITY).then_some((self.best, true))
     }
-}
 
-fn set_losses(choices: &mut [Vec<Choice>], price: f64) {
-    for each in choices {
-        let value = |choice: &Choice| choice.gain - price * choice.steps as f64;
-        let best = each.iter().map(value).fold(f64::MIN, f64::max);
-        for choice in each {
-            choice.loss = best - value(choice);
-        }
+    /// Whether no division with this bound is better than the best one.
+    fn is_searched(&self, bound: f64) -> bool {
+        bound - self.best.gain <= self.rounding
     }
-}
 
-/// Returns the best choices and whether they are optimal.
-fn improve(
-    choices: &[Vec<Choice>],
-    capacity: u64,
-    price: f64,
-    greedy: Vec<usize>,
-) -> (Vec<usize>, bool) {
-    let mut best = fill(choices, capacity, greedy);
-    let mut worst = loss_of(choices, capacity, price, &best);
-    let gains = choices.iter().map(|each| each[each.len() - 1].gain);
-    let rounding = gains.sum::<f64>() * ROUNDING;
-    let mut limit = (worst / 1024.0).max(rounding);
-    loop {
-        let Some(found) = combine(choices, capacity, limit + rounding) else {
-            return (best, false);
+    /// Adds a part, unless it has no better division.
+    fn add(&mut self, hulls: Vec<Rc<Hull>>) {
+        self.effort += hulls.len() * VOLUME_EFFORT;
+        let Some(relaxation) = relax(&hulls, self.capacity) else {
+            return;
         };
-        if let Some(found) = found {
-            let loss = loss_of(choices, capacity, price, &found);
-            if loss < worst {
-                (best, worst) = (found, loss);
-            }
+        if relaxation.gain > self.best.gain {
+            let pairs = hulls.iter().zip(&relaxation.chosen);
+            self.best = Best {
+                gain: relaxation.gain,
+                chosen: pairs.map(|(hull, &at)| hull.corners()[at].at).collect(),
+            };
         }
-        // All solutions of no larger loss were among those that were combined.
-        if worst <= limit + rounding {
-            return (best, true);
+        if !self.is_searched(relaxation.bound) {
+            self.count += 1;
+            self.nodes.push(Node {
+                hulls,
+                relaxation,
+                number: self.count,
+            });
         }
-        limit = (limit * GROWTH).min(worst);
     }
-}
 
-/// Gives what is left to the volumes that gain most from it, one after the other.
-fn fill(choices: &[Vec<Choice>], capacity: u64, mut chosen: Vec<usize>) -> Vec<usize> {
-    let used = |chosen: &[usize]| -> u64 {
-        let pairs = choices.iter().zip(chosen);
-        pairs.map(|(each, &at)| each[at].steps).sum()
-    };
-    let mut left = capacity - used(&chosen);
-    loop {
-        let gain = |volume: usize, at: usize| {
-            choices[volume][at].gain - choices[volume][chosen[volume]].gain
+    /// Looks for the best division of a part near its bound; `false`: it may be further away.
+    fn search_part(&mut self, node: &Node) -> bool {
+        let part = Part {
+            choices: self.choices,
+            hulls: &node.hulls,
+            relaxation: &node.relaxation,
+            capacity: self.capacity,
         };
-        let best = (0..choices.len())
-            .map(|volume| {
-                let each = &choices[volume];
-                let most = each[chosen[volume]].steps + left;
-                let at = each.partition_point(|choice| choice.steps <= most) - 1;
-                (gain(volume, at), volume, at)
-            })
-            .max_by(|one, other| one.0.total_cmp(&other.0));
-        match best {
-            Some((gain, volume, at)) if gain > 0.0 => {
-                left -= choices[volume][at].steps - choices[volume][chosen[volume]].steps;
-                chosen[volume] = at;
+        let bound = node.relaxation.bound;
+        let granted = self.least_effort.max(self.effort / EFFORT_SHARE);
+        let mut left = granted;
+        let mut limit = (bound - self.best.gain) * FIRST_PART;
+        let searched = loop {
+            let tried = limit.min(bound - self.best.gain).max(self.rounding);
+            if !part.combine(tried, &mut left, &mut self.best) {
+                break false;
             }
-            _ => return chosen,
+            // All divisions of no larger loss were among those that were combined.
+            if bound - self.best.gain <= tried {
+                break true;
+            }
+            limit *= GROWTH;
+        };
+        self.effort += granted - left;
+        searched
+    }
+
+    /// Adds the two parts of a part in which the volume that is cut has up to so many steps, or more.
+    fn divide(&mut self, node: &Node) {
+        let Some(cut) = node.relaxation.cut else {
+            return;
+        };
+        let (hull, choices) = (&node.hulls[cut], &self.choices[cut]);
+        let from = &hull.corners()[node.relaxation.chosen[cut]];
+        let to = &hull.corners()[node.relaxation.chosen[cut] + 1];
+        let reached = from.steps + (self.capacity - node.relaxation.steps);
+        let between = &choices[from.at..to.at];
+        let after = from.at + between.partition_point(|choice| choice.steps <= reached);
+        for part in [
+            hull.up_to(choices, after - 1),
+            hull.beginning_at(choices, after),
+        ] {
+            let mut hulls = node.hulls.clone();
+            hulls[cut] = Rc::new(part);
+            self.add(hulls);
         }
     }
 }
 
-/// Returns what a solution is below the bound.
-fn loss_of(choices: &[Vec<Choice>], capacity: u64, price: f64, chosen: &[usize]) -> f64 {
-    let mut left = capacity;
-    let mut loss = 0.0;
-    for (each, &at) in choices.iter().zip(chosen) {
-        left -= each[at].steps;
-        loss += each[at].loss;
-    }
-    loss + price * left as f64
-}
-
-/// A choice for each of the first volumes.
-#[derive(Clone, Copy)]
-struct State {
-    steps: u64,
-    gain: f64,
-    loss: f64,
-    before: u32,
-    choice: u32,
-}
-
-/// Returns the best of all solutions whose sizes lose at most `limit`; nothing if they are too many.
-///
-/// The price of what a solution leaves is not counted in that.
-fn combine(choices: &[Vec<Choice>], capacity: u64, limit: f64) -> Option<Option<Vec<usize>>> {
-    let mut layers: Vec<Vec<State>> = vec![vec![State {
-        steps: 0,
-        gain: 0.0,
-        loss: 0.0,
-        before: 0,
-        choice: 0,
-    }]];
-    let mut pairs = 0;
-    for (volume, each) in choices.iter().enumerate() {
-        let mut near: Vec<usize> = (0..each.len())
-            .filter(|&at| each[at].loss <= limit)
-            .collect();
-        near.sort_by(|&one, &other| each[one].loss.total_cmp(&each[other].loss));
-        let mut next = Vec::new();
-        for (before, state) in layers[volume].iter().enumerate() {
-            for &at in &near {
-                let choice = &each[at];
-                let loss = state.loss + choice.loss;
-                if loss > limit {
-                    break;
-                }
-                pairs += 1;
-                let steps = state.steps + choice.steps;
-                if steps <= capacity {
-                    next.push(State {
-                        steps,
-                        gain: state.gain + choice.gain,
-                        loss,
-                        before: before as u32,
-                        choice: at as u32,
-                    });
-                }
-            }
-            if pairs > MOST_PAIRS {
-                return None;
-            }
-        }
-        layers.push(undominated(next));
-    }
-    let last = &layers[choices.len()];
-    let best = (0..last.len()).max_by(|&one, &other| last[one].gain.total_cmp(&last[other].gain));
-    Some(best.map(|at| trace_back(&layers, at)))
-}
-
-/// Leaves out states that take as much as another one, or more, and gain less.
-fn undominated(mut states: Vec<State>) -> Vec<State> {
-    states.sort_by(|one, other| {
-        let by_steps = one.steps.cmp(&other.steps);
-        by_steps.then(other.gain.total_cmp(&one.gain))
-    });
-    let mut best = f64::MIN;
-    states.retain(|state| {
-        let better = state.gain > best;
-        best = best.max(state.gain);
-        better
-    });
-    states
-}
-
-fn trace_back(layers: &[Vec<State>], mut at: usize) -> Vec<usize> {
-    let mut found = Vec::with_capacity(layers.len() - 1);
-    for layer in layers[1..].iter().rev() {
-        found.push(layer[at].choice as usize);
-        at = layer[at].before as usize;
-    }
-    found.reverse();
-    found
-}
+#[cfg(test)]
+mod tests;
