@@ -46,6 +46,8 @@ import threading
 import time
 import urllib.parse
 
+import machine
+
 from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import in_process
 from diffcache_openstack.agent.data_plane import interface
@@ -469,6 +471,7 @@ def main() -> None:
                 'shaping': measure_shaping(directory)}
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(results, indent=2))
+    machine.report()
 
 
 if __name__ == '__main__':
