@@ -122,6 +122,10 @@ def unreported() -> collections.abc.Iterator[None]:
 
 def _reason(error):
     """Return the message of the service; not the URL of its endpoint."""
+    if isinstance(error, auth_exceptions.ConnectTimeout):
+        return _('The API of the image cache did not answer in time.')
+    if isinstance(error, auth_exceptions.ConnectionError):
+        return _('The API of the image cache cannot be reached.')
     response = getattr(error, 'response', None)
     if response is not None and str(response.status_code) in error.message:
         # The SDK found no text in it: not the service, but a proxy answered.
