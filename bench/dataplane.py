@@ -46,6 +46,8 @@ import threading
 import time
 import urllib.parse
 
+import machine
+
 from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import in_process
 from diffcache_openstack.agent.data_plane import interface
@@ -56,7 +58,7 @@ BUFFER = 1 << 20
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process so far, in seconds."""
+    """Return the CPU time of this process so far, in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
@@ -72,7 +74,7 @@ class Peer:
         self.address = self._pipe.recv()
 
     def cpu_seconds(self) -> float:
-        """CPU time of the server so far, in seconds."""
+        """Return the CPU time of the server so far, in seconds."""
         self._pipe.send('cpu')
         return self._pipe.recv()
 
@@ -231,7 +233,7 @@ def compare_encryption(rows: list[dict]) -> None:
 
 
 def cipher_speed() -> float:
-    """MB/s that one core encrypts, by openssl."""
+    """Return MB/s that one core encrypts, by openssl."""
     report = subprocess.run(
         ['openssl', 'speed', '-mr', '-aead', '-evp', 'aes-256-gcm', '-bytes',
          '16384', '-seconds', '2'], capture_output=True, check=True,
@@ -241,7 +243,7 @@ def cipher_speed() -> float:
 
 
 def make_certificate(directory: pathlib.Path) -> dict[str, str]:
-    """A certificate that is its own authority, as options of a plane."""
+    """Return a self-signed certificate, as options of a plane."""
     files = {name: str(directory / name) for name in ('cert', 'key')}
     subprocess.run(
         ['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt',
@@ -348,7 +350,7 @@ def measure_frames(directory: pathlib.Path, source: pathlib.Path
 
 
 def received(client: interface.DataPlane) -> int:
-    """Bytes of compressed images that a data plane has received."""
+    """Return the bytes of compressed images that a data plane has received."""
     return client.stats()['received']['compressed']
 
 
@@ -469,6 +471,7 @@ def main() -> None:
                 'shaping': measure_shaping(directory)}
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(results, indent=2))
+    machine.report()
 
 
 if __name__ == '__main__':

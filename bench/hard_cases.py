@@ -43,6 +43,8 @@ import threading
 import time
 import uuid
 
+import machine
+
 from diffcache_openstack.blocks import qemu_img
 from diffcache_openstack.common import local_client
 from diffcache_openstack.embedded import published
@@ -96,6 +98,8 @@ class Rig:
         self._directory = directory
         self._capacity = capacity
         self._served: set[tuple[str, str]] = set()
+        self._locks = {(host, name): threading.Lock()
+                       for host in HOSTS for name in NAMES}
         self.measured: Measured | None = None
         self._delivered: list[tuple[str, pathlib.Path]] = []
         self._open()
@@ -153,12 +157,14 @@ class Rig:
 
         :raises SystemExit: what was served is not the image
         """
-        if (host, name) in self._served:
-            return
-        self._served.add((host, name))
-        output = self._instances(host) / '_base' / name
-        self._serve(host, self.images[name], output)
-        self._delivered.append((name, output))
+        # Nova has the servers of a host wait for one download of an image.
+        with self._locks[host, name]:
+            if (host, name) in self._served:
+                return
+            output = self._instances(host) / '_base' / name
+            self._serve(host, self.images[name], output)
+            self._served.add((host, name))
+            self._delivered.append((name, output))
 
     def _serve(self, host: str, image: Image, output: pathlib.Path) -> None:
         """Have the agent write a base file, as Nova's driver does."""
@@ -187,11 +193,10 @@ class Rig:
             60, 'the site map')
 
     def simultaneous(self, count: int, name: str) -> None:
-        """Have so many servers start at once, on the hosts in turn."""
-        with concurrent.futures.ThreadPoolExecutor(len(HOSTS)) as pool:
+        """Have so many servers request an image at once, on hosts in turn."""
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
             hosts = [HOSTS[n % len(HOSTS)] for n in range(count)]
-            list(pool.map(lambda host: self.request(host, name),
-                          dict.fromkeys(hosts)))
+            list(pool.map(lambda host: self.request(host, name), hosts))
 
     @contextlib.contextmanager
     def measuring(self) -> collections.abc.Iterator[None]:
@@ -584,6 +589,7 @@ def main() -> None:
         formatted = table(rows)
     print(json.dumps(rows, indent=2) if options.format == 'json'
           else formatted)
+    machine.report()
 
 
 if __name__ == '__main__':

@@ -43,6 +43,8 @@ import tempfile
 import threading
 import time
 
+import machine
+
 from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import in_process
 from diffcache_openstack.agent.data_plane import interface
@@ -395,6 +397,7 @@ def main() -> None:
     ways = [way for way in WAYS if way in options.only]
     if ways:
         rows += measure_hostile(ways, options)
+    machine.report()
     if options.format == 'json':
         print(json.dumps(rows, indent=2))
         return

@@ -390,6 +390,7 @@ function configure_tempest_for_diffcache {
 # build products included.
 function cleanup_diffcache {
     sudo rm -rf "$DIFFCACHE_CONF_DIR" "$DIFFCACHE_DATA_DIR" \
+        "$DIFFCACHE_AGENT_STATE" "$DIFFCACHE_REPOSITORY_STATE" \
         "$DIFFCACHE_AGENT_DROPINS" "$DIFFCACHE_LAZY_STATE" \
         "$DIFFCACHE_LAZY_DROPINS" "$DIFFCACHE_SSD_CACHE_STATE" \
         "$DIFFCACHE_SSD_CACHE_DROPINS"

@@ -34,7 +34,7 @@ FILES = ('requirements.txt', 'test-requirements.txt',
 
 
 def read(text: str) -> typing.Iterator[requirements.Requirement]:
-    """The requirements that a file's text holds."""
+    """Yield the requirements of a file's text."""
     for line in text.splitlines():
         wanted = line.partition('#')[0].strip()
         if wanted:
@@ -59,7 +59,7 @@ def pins(text: str) -> dict[str, str]:
 
 
 def problems(text: str, pinned: dict[str, str]) -> typing.Iterator[str]:
-    """What is wrong with one requirement file.
+    """Find what is wrong with one requirement file.
 
     :param text: the file's content
     :param pinned: what :func:`pins` returned

@@ -36,7 +36,7 @@ PACKAGE = 'diffcache_openstack'
 OURS = (PACKAGE, 'testing', 'tests')
 TESTS = 'tests'
 
-# Beyond this a file does more than one thing.
+# A longer file has more than one purpose.
 MAX_LINES = 900
 # Written by programs, or not to be split.
 ANY_LENGTH = {'LICENSE',
@@ -74,12 +74,12 @@ Finding = tuple[int, str]
 
 
 def licence(path: pathlib.Path = TREE / PACKAGE / '__init__.py') -> list[str]:
-    """The lines that every Python file starts with."""
+    """Return the lines that every Python file starts with."""
     return path.read_text().splitlines()[:LICENCE_LINES]
 
 
 def check_lines(name: str, text: str) -> typing.Iterator[Finding]:
-    """Machine paths, lengths, endings and blanks: for any text file."""
+    """Check paths, lengths, endings and blanks of any text file."""
     lines = text.splitlines()
     if len(lines) > MAX_LINES and name not in ANY_LENGTH:
         yield len(lines), f'more than {MAX_LINES} lines: split the file'
@@ -105,7 +105,7 @@ def is_module(dotted: str, tree: pathlib.Path) -> bool:
 
 def check_imports(text: str, tree: pathlib.Path = TREE,
                   ) -> typing.Iterator[Finding]:
-    """Names imported from this package's modules instead of modules."""
+    """Find names imported from this package's modules."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.ImportFrom):
             continue
@@ -119,7 +119,7 @@ def check_imports(text: str, tree: pathlib.Path = TREE,
 
 
 def check_direction(name: str, text: str) -> typing.Iterator[Finding]:
-    """Imports of tests by what is no test."""
+    """Find imports of tests by other modules."""
     if name.startswith(f'{TESTS}/'):
         return
     for node in ast.walk(ast.parse(text)):
@@ -134,7 +134,7 @@ def check_direction(name: str, text: str) -> typing.Iterator[Finding]:
 
 
 def check_foreign_files(name: str, text: str) -> typing.Iterator[Finding]:
-    """Files handled by their path where another user may exchange them."""
+    """Find files handled by path where another user may replace them."""
     if not name.startswith(FOREIGN):
         return
     for node in ast.walk(ast.parse(text)):
@@ -161,7 +161,7 @@ def _goes_by_path(call: ast.Call) -> bool:
 
 
 def check_python(name: str, text: str) -> typing.Iterator[Finding]:
-    """The licence header, and what is wrong with the imports."""
+    """Check the licence header and the imports."""
     yield from check_direction(name, text)
     yield from check_foreign_files(name, text)
     lines = text.splitlines()
@@ -175,7 +175,7 @@ def check_python(name: str, text: str) -> typing.Iterator[Finding]:
 
 
 def check_rust(text: str) -> typing.Iterator[Finding]:
-    """The documentation a Rust file opens with."""
+    """Check that a Rust file starts with its documentation."""
     if not text.startswith('//!'):
         yield 1, 'does not start with its documentation (//!)'
 
@@ -187,7 +187,7 @@ def is_python(name: str, text: str) -> bool:
 
 
 def check_file(name: str) -> typing.Iterator[Finding]:
-    """Everything that is wrong with one file.
+    """Find everything that is wrong with one file.
 
     :param name: the file's path, relative to the tree
     """
@@ -200,7 +200,7 @@ def check_file(name: str) -> typing.Iterator[Finding]:
 
 
 def main(names: list[str]) -> int:
-    """Print the findings in all files; the exit code."""
+    """Print the findings in all files; return the exit code."""
     os.chdir(TREE)
     status = 0
     for name in names:

@@ -21,7 +21,7 @@ def keys(requests):
 
     :param requests: an array of :data:`traces.RECORD`, a block each
     """
-    # The highest bit of the volume tells writes.
+    # The highest bit of the volume marks writes.
     volumes = requests['volume'].astype(numpy.uint64) << 33 >> 1
     return volumes | requests['offset'] // 4096
 
@@ -63,8 +63,8 @@ def clairvoyant(found, capacity):
 def pinned(found, capacity):
     """Return the misses if the most requested blocks are cached, and stay.
 
-    Each misses once. Whoever does not know the future, but how often each
-    block is requested, has no fewer, if requests are independent.
+    Each misses once. No policy that knows how often each block is requested,
+    but not when, has fewer misses, if requests are independent.
 
     :param found: as :func:`keys` returns them
     :param capacity: blocks

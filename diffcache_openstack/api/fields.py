@@ -171,7 +171,7 @@ PRECACHE_TARGET = Resource('precache_target', {
     # Callers who may not see the host get its ID of Nova in it.
     **_open('id', 'template_id', 'state', 'bytes_total', 'bytes_done',
             'updated_at'),
-    # The way tells whether the content was at the site before.
+    # The way shows whether the content was at the site before.
     **_closed('host', 'way'),
     'message': Field(operators=True, substitute=explanations.of_target),
     'attempts': since('1.3'), 'retry_at': since('1.3')})

@@ -12,9 +12,9 @@
 """Which file of an image each of its bytes belongs to.
 
 Read from the partition table and the ext2, ext3 and ext4 filesystems of a raw
-or qcow2 image; the contents of files are not read. The image may be anybody's:
-a filesystem that contradicts itself, was not unmounted cleanly or has unknown
-features counts as unknown as a whole.
+or qcow2 image; the contents of files are not read. The image is not
+trusted: a filesystem that contradicts itself, was not unmounted cleanly or has
+unknown features counts as unknown as a whole.
 """
 
 import collections.abc

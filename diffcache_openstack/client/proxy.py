@@ -355,7 +355,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
             self, plan_id: str, timeout: float, interval: float = 2.0,
             progress: collections.abc.Callable[..., None] | None = None,
             ) -> _plan.Plan:
-        """Wait until hosts hold all that a plan wants, or it is replaced.
+        """Wait until hosts hold all that a plan places, or it is replaced.
 
         :param timeout: seconds
         :param progress: is called with how many objects are held, of how

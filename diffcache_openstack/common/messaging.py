@@ -11,8 +11,8 @@
 #    under the License.
 """RPC between the suite's services, on oslo.messaging.
 
-Everything hangs on a :class:`Bus`, which is made from one configuration;
-nothing here is global, so several sites can live in one process.
+All of it uses a :class:`Bus`, which is created from one configuration; nothing
+is global, so that several sites can run in one process.
 """
 
 import collections.abc
@@ -382,7 +382,7 @@ def _is_listening(address: tuple[str, int]) -> bool:
 
 def broker_addresses(conf: cfg.ConfigOpts, url: str | None
                      ) -> list[tuple[str, int]]:
-    """Host and port of every broker that a URL, or transport_url, names.
+    """Return host and port of each broker of a URL, or of transport_url.
 
     :returns: none if messages stay in this process
     """

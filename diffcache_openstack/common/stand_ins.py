@@ -11,7 +11,7 @@
 #    under the License.
 """Images that stand for versions of servers in Glance.
 
-Nova wants an image with a file. That of a stand-in only says what it is:
+Nova requires an image with a file. That of a stand-in only says what it is:
 Nova's driver has the bytes of the disk come from the version store.
 """
 
@@ -35,7 +35,7 @@ def version_of(properties: collections.abc.Mapping[str, typing.Any],
     """Return the version that an image stands for.
 
     Nova copies properties to the snapshots of a server: the hash of its file
-    tells a stand-in from them.
+    distinguishes a stand-in from them.
 
     :param algorithm: of the hash of the image's file
     :param digest: that hash, in hex

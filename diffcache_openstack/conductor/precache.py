@@ -11,11 +11,10 @@
 #    under the License.
 """Processing of precache jobs: targets, plans and progress.
 
-A job has no machinery of its own to move bytes. It is demand: what it wants
-is given to the planner, whose plan the agents follow, so that a job may be
-met by a base and a patch where those are at hand. What is done here is to
-keep each job's list of targets right, to have plans made when jobs change,
-and to tell how far each target is.
+A job moves no bytes by itself. It is demand: the planner gets its images, and
+agents follow the plan, so that a base and a patch may serve a job where they
+are held. This module keeps each job's list of targets, has plans computed when
+jobs change, and reports the progress of each target.
 
 Everything is in the database. Conductors take turns by a lease, and a
 conductor that starts resumes where the last one stopped.

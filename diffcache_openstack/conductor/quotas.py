@@ -82,7 +82,7 @@ class Quotas:
     @contextlib.contextmanager
     def admission(self, project_id: str | None, *names: str
                   ) -> collections.abc.Iterator[None]:
-        """Context in which one more of each resource is created.
+        """Hold the quotas while one more of each resource is created.
 
         Requests of a project to this conductor are admitted one after the
         other, so that none overtakes the count of another.

@@ -87,7 +87,7 @@ restart, for five minutes.
         default=False,
         help='''
 Whether to start without TLS although ``listen`` is not a loopback address.
-Everyone on the network between the agents can then read the images that they
+Any host on the network between the agents can then read the images that they
 exchange. If false, such an agent does not start until ``tls_ca_file``,
 ``tls_cert_file`` and ``tls_key_file`` are set. Loopback addresses never need
 it.

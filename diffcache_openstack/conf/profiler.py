@@ -43,9 +43,9 @@ osprofiler does not start.
         help='''
 Secrets, separated by commas, one of which has signed each trace that is
 followed; other traces are ignored. The first services of a request and this
-one need one in common: the group ``[profiler]`` of Nova and Glance. Whoever
-knows one can have services send spans. Needed where ``enabled`` is set, and
-not ``SECRET_KEY``, the default of osprofiler, which everybody knows.
+one need one in common: the group ``[profiler]`` of Nova and Glance. A client
+with one can have services send spans. Needed where ``enabled`` is set, and
+not ``SECRET_KEY``, the default of osprofiler, which is public.
 '''),
     cfg.StrOpt(
         'connection_string',

@@ -39,6 +39,8 @@ _FAILURES = (sdk_exceptions.SDKException, auth_exceptions.ClientException,
              exceptions.ServiceCatalogException)
 _MOST_NAMES = 1000
 _DIGITS = re.compile(r'\b[0-9a-f]{12}\b')
+# The service waits for two runs of the solver, 20 s each by default, and a minute.
+_TIMEOUT_S = 120
 _UNAUTHORIZED = 401
 _UNAVAILABLE = 503
 
@@ -58,6 +60,9 @@ class Failed(Exception):
 def client(request: http.HttpRequest) -> proxy.Proxy:
     """Return the service's proxy for the user of a request.
 
+    A call fails if the service sends nothing for so many seconds as the setting
+    ``IMAGE_CACHE_API_TIMEOUT`` says: Horizon has few processes.
+
     :raises ServiceCatalogException: the service is not in the catalogue
     """
     auth = token_endpoint.Token(
@@ -68,7 +73,8 @@ def client(request: http.HttpRequest) -> proxy.Proxy:
     found = service.proxy_of(connection.Connection(
         session=session.Session(
             auth=auth, verify=verify, app_name='horizon',
-            original_ip=auth_utils.get_client_ip(request)),
+            original_ip=auth_utils.get_client_ip(request),
+            timeout=getattr(options, 'IMAGE_CACHE_API_TIMEOUT', _TIMEOUT_S)),
         region_name=request.user.services_region))
     # The catalogue's URL may lack the version: this authentication, which has
     # no catalogue, would use it as it is.
@@ -116,6 +122,10 @@ def unreported() -> collections.abc.Iterator[None]:
 
 def _reason(error):
     """Return the message of the service; not the URL of its endpoint."""
+    if isinstance(error, auth_exceptions.ConnectTimeout):
+        return _('The API of the image cache did not answer in time.')
+    if isinstance(error, auth_exceptions.ConnectionError):
+        return _('The API of the image cache cannot be reached.')
     response = getattr(error, 'response', None)
     if response is not None and str(response.status_code) in error.message:
         # The SDK found no text in it: not the service, but a proxy answered.

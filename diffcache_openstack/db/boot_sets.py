@@ -104,9 +104,9 @@ class _Read(typing.NamedTuple):
 def of_images(session: orm.Session) -> dict[str, Image]:
     """Return by content id what boots read, as far as others may know it.
 
-    A set tells all who boot the content on its host what was read. So those
-    profiles count that are of all projects. Of a content without any, those
-    of a project count if all its images are private ones of one owner.
+    A set shows users of the content on its host what was read. So only
+    profiles of all projects count. Of a content without any, those of a
+    project count if all its images are private ones of one owner.
     """
     return _of_images(session, sa.true())
 

@@ -41,7 +41,7 @@ _LONGEST_BOOT = datetime.timedelta(days=1)
 
 
 class Demand(typing.NamedTuple):
-    """One past request: who asked for which content, and when."""
+    """One past request: host, content and time."""
 
     host: str
     content_id: str

@@ -164,7 +164,7 @@ class Borrowed(Base):
 
 
 class Fill(Base):
-    """An object that a plan wants on a host and that is not there yet.
+    """An object that a plan places on a host and that is not there yet.
 
     ``active`` means that it is being transferred, ``attempts`` counts failures
     since the host was assigned it.
@@ -519,7 +519,7 @@ class PlanHost(Base):
 
 
 class PlanItem(Base):
-    """What a plan wants on a host."""
+    """What a plan places on a host."""
 
     __tablename__ = 'plan_items'
 

@@ -329,7 +329,7 @@ def demand(session: orm.Session, site: str) -> list[objects.PrecacheDemand]:
 
 
 def planned_objects(session: orm.Session) -> set[tuple[str, str]]:
-    """Host and id of every object of a current plan."""
+    """Return host and id of every object of a current plan."""
     item = models.PlanItem
     rows = session.execute(
         sa.select(item.host, item.object_id)

@@ -53,7 +53,7 @@ def scope(session: orm.Session, image_id: str, projects: typing.Sequence[str],
     :param projects: whose servers have read
     :param share: whether projects share the profiles of public images
     :returns: :data:`SHARED` for all projects; None if the reads of several
-        projects cannot be told apart
+        projects cannot be separated
     :raises NotFound: there is no such image
     """
     image = _need_image(session, image_id)

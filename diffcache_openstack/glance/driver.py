@@ -13,7 +13,7 @@
 
 An image that the site can make counts as cached, and is made while it is
 sent. One that is not at the site is brought by the agent, once for the site,
-if the plan wants it there or that takes no more of the WAN than the image's
+if the plan places it there or that takes no more of the WAN than the image's
 file; else the first request reads it from Glance's store, later ones read
 along, and the agent gets it.
 """

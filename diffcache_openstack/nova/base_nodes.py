@@ -72,7 +72,7 @@ def overlays(document: str) -> collections.abc.Iterator[Overlay]:
 
 
 def _form(driver: ElementTree.Element) -> tuple[tuple[str, typing.Any], ...]:
-    """Return what libvirt tells QEMU of the format of a disk."""
+    """Return the options that libvirt gives QEMU for the format of a disk."""
     found: dict[str, typing.Any] = {'read-only': False}
     if 'detect_zeroes' in driver.attrib:
         found['detect-zeroes'] = driver.get('detect_zeroes')

@@ -15,7 +15,7 @@ QEMU has two block nodes for a raw layer of a disk: one of the storage, such as
 a file, and above it one of the format. Newer libvirt leaves the second one out
 where it has nothing to do; what is above the layer uses the storage then.
 libvirt's view of the server stays as it is: the names of the nodes, and what
-is said of them.
+is known of them.
 """
 
 import collections.abc

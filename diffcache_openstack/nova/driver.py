@@ -100,7 +100,7 @@ class LibvirtDriver(driver.LibvirtDriver):
                          self._fetcher)
 
     def init_host(self, host: str) -> None:
-        """Start, and look after links to images that are arriving."""
+        """Start, with a thread that checks links to arriving images."""
         super().init_host(host)
         lazy.Watch(self._look_after_links).start()
         resuming.Resumer(self._active_guests, (

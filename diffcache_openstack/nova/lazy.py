@@ -69,7 +69,7 @@ class LazyBases:
 
     @contextlib.contextmanager
     def migrating(self) -> collections.abc.Iterator[None]:
-        """Within, images are delivered whole: their servers run elsewhere.
+        """Have images delivered whole within: their servers run elsewhere.
 
         Such a server has its disks as the other host described them, maybe
         without the policy that stops it at errors, and it need not wait.
@@ -235,9 +235,9 @@ def links_to(base: pathlib.Path, path: typing.Any) -> bool:
 
 
 class Watch:
-    """Looks after links from a thread.
+    """Checks links in a thread.
 
-    :param look: what is to be done each time
+    :param look: one check
     """
 
     def __init__(self, look: collections.abc.Callable[[], None]) -> None:
@@ -260,7 +260,7 @@ class Watch:
             try:
                 self._look()
             except exceptions.ServiceUnavailable as error:
-                LOG.debug('Will look after links later: %s', error)
+                LOG.debug('Will check links later: %s', error)
             except Exception:
                 # The thread's edge: the next look may succeed.
-                LOG.exception('Could not look after links to arriving images')
+                LOG.exception('Could not check links to arriving images')

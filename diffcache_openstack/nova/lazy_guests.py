@@ -168,7 +168,7 @@ class LazyWait:
             pause = FIRST_PAUSE
             self._tally.lazy(STOPPED)
             LOG.warning('Server %s is stopped, as its base image %s could not'
-                        ' be read; it goes on when that can be', guest.uuid,
+                        ' be read; it resumes when that can be', guest.uuid,
                         ', '.join(overlay.base for overlay in found))
         elif arrived != last.arrived:
             pause = FIRST_PAUSE

@@ -128,7 +128,7 @@ How images are built from a base and patches.
         'read_error_policy',
         default=STOP,
         choices=[
-            (STOP, 'the guest is stopped, and goes on when more of its image'
+            (STOP, 'the guest is stopped, and resumes when more of its image'
                    ' arrives'),
             (REPORT, 'the guest sees an input/output error'),
         ],

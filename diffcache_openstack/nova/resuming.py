@@ -84,7 +84,7 @@ class Resumer:
                               ' disks, will retry')
 
     def look(self) -> None:
-        """Resume the servers that can go on."""
+        """Resume the servers whose disks can be read again."""
         for guest in self._guests():
             try:
                 self._resume_if_it_can(guest)

@@ -47,7 +47,7 @@ class Saver:
         self._unknown = unknown
 
     def save_before(self, instance: typing.Any, trigger: str) -> None:
-        """Save a server that is about to go, if its policy says so.
+        """Save a server before it ends, if its policy says so.
 
         Whatever goes wrong is logged and counted, and no more than that
         unless the policy requires the version, or the policy is unknown

@@ -155,7 +155,7 @@ class VolumeCache:
 
     @contextlib.contextmanager
     def migrating(self, host: str) -> collections.abc.Iterator[None]:
-        """Within, volumes are connected that another host still writes.
+        """Connect volumes within that another host still writes.
 
         :param host: its name
         """

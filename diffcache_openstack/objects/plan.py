@@ -93,7 +93,7 @@ class Plan(base.DiffCacheObject):
 
 @base.DiffCacheObjectRegistry.register
 class Fill(base.DiffCacheObject):
-    """An object that a plan wants on a host and that is not there yet.
+    """An object that a plan places on a host and that is not there yet.
 
     Bytes are those of the transfer, which for a patch are few. ``attempts``
     are those that failed since the host was assigned the object;

@@ -125,7 +125,7 @@ class VersionTask(base.DiffCacheObject):
 class SavedVersion(base.DiffCacheObject):
     """What saving a server came to. Sizes in bytes.
 
-    ``quiesced`` tells that the guest wrote everything down before.
+    ``quiesced`` means that the guest flushed its filesystems before.
     """
 
     VERSION = '1.0'

@@ -73,7 +73,7 @@ class Objective(abc.ABC):
 
         :param find: solves an instance on some terms, in some seconds
         :returns: its cost and its bound are seconds; it is proved optimal if
-            no placement is better by the measure
+            no placement is better by the measure, as :meth:`priced` counts it
         """
 
     def solve_afresh(
@@ -183,7 +183,10 @@ class WanBytes(Objective):
         """Choose between the best by bytes and the best by seconds.
 
         The fastest ways may take more bytes than a solver of bytes assumes.
-        The solution by seconds also bounds the seconds.
+        The solution by seconds also bounds the seconds. A second counts as
+        :data:`_MB_PER_SECOND` here: a placement that takes fewer bytes by
+        less than that for each second by which it is slower may exist, even
+        if this one is proved optimal.
         """
         limit = None if time_limit is None else _HALF * time_limit
         priced = self.priced(instance)

@@ -238,23 +238,23 @@ def moves(
     found = []
     wanted = sorted(placement.templates) + sorted(placement.patches)
     for *parts, host in wanted:
-        thing: typing.Any = tuple(parts)
-        holders = held.setdefault(thing, [])
+        key: typing.Any = tuple(parts)
+        holders = held.setdefault(key, [])
         if host in holders:
             continue
         size = float(
-            instance.sizes[thing[0]]
-            if len(thing) == 1
-            else instance.patch_sizes[patch_index[thing]]
+            instance.sizes[key[0]]
+            if len(key) == 1
+            else instance.patch_sizes[patch_index[key]]
         )
         site = instance.sites[host - 1]
         near = [h for h in holders if instance.sites[h - 1] == site]
         source = near[0] if near else instances.REPOSITORY
         link = instance.bandwidths.peer if near else instance.bandwidths.repo
-        if not near and len(thing) == 1:
-            size = float(instance.wire_sizes[thing[0]])
+        if not near and len(key) == 1:
+            size = float(instance.wire_sizes[key[0]])
         seconds = instances.fetch_seconds(size, float(link[host - 1]))
-        found.append(Move(thing, host, source, size, seconds))
+        found.append(Move(key, host, source, size, seconds))
         holders.append(host)
     return found
 

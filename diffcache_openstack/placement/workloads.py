@@ -11,7 +11,7 @@
 #    under the License.
 """Instances generated from published figures: section IV-A, RC2 trace.
 
-Everything is drawn from a seed, so that a name and a seed say it all.
+Everything is drawn from a seed: a name and a seed identify an instance.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ PATCH_S_PER_MB = 0.0304642
 # The paper's links in Mbps (section IV-A).
 LOCAL_MBPS, PEER_MBPS, REPO_MBPS = 400, 200, 10
 
-# Size of a patch that only takes things away, MB (section IV-A).
+# Size of a patch that only removes content, MB (section IV-A).
 REMOVAL_MB = 10.0
 
 

@@ -118,7 +118,7 @@ class ConductorAPI:
                      fills: collections.abc.Sequence[objects.Fill]) -> None:
         """Replace the progress of a host with its plan.
 
-        :param fills: all that the plan wants there and is not held
+        :param fills: all that the plan places there and is not held
         :raises NotFound: the host is not registered
         """
         self._client.call(ctxt, 'report_fills', host=host, fills=list(fills))

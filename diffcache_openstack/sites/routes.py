@@ -214,7 +214,7 @@ class _Network:
                       key=self._rank)
 
     def _rank(self, repository):
-        """Sort repositories that the conductor hears nothing of last."""
+        """Sort repositories that do not report to the conductor last."""
         return (not self._view.repositories[repository].alive,
                 -self._links.from_repository(repository), repository)
 

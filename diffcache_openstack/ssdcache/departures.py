@@ -98,7 +98,7 @@ class _Course:
 
 
 class Departures:
-    """Tells when hits are no longer those that were predicted.
+    """Detects that hits are no longer those that were predicted.
 
     :param least: the part of all references by which the hits of a volume
         differ at least

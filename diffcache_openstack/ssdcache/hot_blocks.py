@@ -48,9 +48,9 @@ def pack(runs: collections.abc.Iterable[engines.Run]) -> str:
 
 
 def unpack(text: str) -> list[engines.Run]:
-    """Return the runs of a text, which may be of anybody.
+    """Return the runs of a text from an untrusted host.
 
-    :raises InvalidInput: it is none, or has too many blocks
+    :raises InvalidInput: the text has another form, or too many blocks
     """
     if len(text) > MOST_CHARACTERS:
         raise exceptions.InvalidInput(

@@ -33,7 +33,7 @@ _SUITES = (
 
 
 def sources_list() -> str:
-    """The sources of the release, from where this machine has its own.
+    """Return the sources of the release, from where this machine has its own.
 
     :raises BuildError: this machine's apt has no source of the release
     """
@@ -65,7 +65,7 @@ class Archive:
         self._log = root / 'archive.log'
 
     def line(self, path: str | os.PathLike[str]) -> str:
-        """The sources.list line for the repository seen at a path."""
+        """Return the sources.list line for the repository seen at a path."""
         return f'deb [trusted=yes] copy:{os.fspath(path)} ./\n'
 
     def fill(self) -> None:

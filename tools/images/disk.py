@@ -42,7 +42,7 @@ _NO_CHS = b'\xfe\xff\xff'
 
 
 def master_boot_record(disk_size: int) -> bytes:
-    """The first sector: GRUB's boot code and a table of one partition."""
+    """Return sector 0: GRUB's boot code, a table with one partition."""
     first = PARTITION_OFFSET // SECTOR
     count = disk_size // SECTOR - first
     entry = struct.pack(
@@ -110,7 +110,7 @@ def _grub_core(scratch: pathlib.Path, log: pathlib.Path) -> bytes:
 def mounted(
     disk: pathlib.Path, where: pathlib.Path, log: pathlib.Path
 ) -> collections.abc.Iterator[pathlib.Path]:
-    """The partition's files at a folder, free space trimmed at the end.
+    """Mount the partition at a folder; trim free space at the end.
 
     :raises BuildError: this machine has no loop devices, or the disk no
         readable file system

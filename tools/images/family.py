@@ -117,7 +117,7 @@ FAMILY = (
 
 
 def fingerprint(recipe: Recipe) -> str:
-    """A hash that changes when the image should be built again.
+    """Return a hash that changes when the image should be built again.
 
     It covers the source of the builder and the recipes of the image and of
     all the images below it.

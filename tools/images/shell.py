@@ -20,7 +20,7 @@ _TAIL_LINES = 15
 
 
 class BuildError(Exception):
-    """A build cannot go on; the message says why and what to look at."""
+    """A build failed; the message has the reason, and where to look."""
 
 
 def run(log: pathlib.Path, *command: str | os.PathLike[str]) -> None:
@@ -53,6 +53,6 @@ def run(log: pathlib.Path, *command: str | os.PathLike[str]) -> None:
 
 
 def tail(log: pathlib.Path) -> str:
-    """The last lines of a log."""
+    """Return the last lines of a log."""
     lines = log.read_text(errors='replace').splitlines()
     return '\n'.join(lines[-_TAIL_LINES:])

@@ -67,7 +67,7 @@ version_at_least() {
 apt_missing() {
     local package status
     for package in "$@"; do
-        # dpkg-query fails for a package it has never heard of.
+        # dpkg-query fails for an unknown package.
         status=$(dpkg-query -W -f '${db:Status-Status}' "$package" \
             2>/dev/null) || status=unknown
         [ "$status" = installed ] || echo "$package"

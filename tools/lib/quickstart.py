@@ -54,7 +54,7 @@ def host_specs(images: list[testbed.Image]) -> tuple[site.HostSpec, ...]:
 
 
 def find_images(folder: pathlib.Path) -> list[testbed.Image]:
-    """The raw images of a folder, by name.
+    """Return the raw images of a folder, by name.
 
     :raises NotFound: fewer than two
     """
@@ -75,7 +75,7 @@ class Quickstart:
         self._started = started
 
     def run(self, options: argparse.Namespace) -> bool:
-        """Whether all went as it should.
+        """Return whether all went as it should.
 
         :raises DiffCacheError: it could not be carried through
         """

@@ -35,7 +35,7 @@ Tag: py3-none-any
 
 
 def contents(checkout: pathlib.Path) -> tuple[str, dict[str, str]]:
-    """The wheel's name and its files, all but RECORD."""
+    """Return the wheel's name and its files, all but RECORD."""
     installed = importlib.metadata.distribution(DISTRIBUTION)
     stem = f'{DISTRIBUTION.replace("-", "_")}-{installed.version}'
     info = f'{stem}.dist-info'

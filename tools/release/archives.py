@@ -12,8 +12,8 @@
 """Write archives whose bytes depend on nothing but their content.
 
 Order, times, owners and modes of the members, and the header of the
-compression, are the same whoever builds them and where. Only another zlib may
-compress the same content to other bytes.
+compression, are the same for all builders and directories. Only another zlib
+may compress the same content to other bytes.
 """
 
 import base64

@@ -153,7 +153,7 @@ def _uv_build(kind: str, out_dir: pathlib.Path, tree: pathlib.Path,
 
 
 def _zig() -> dict[str, str]:
-    """Variables by which the native parts are linked for an old glibc.
+    """Return variables that link the native parts for an old glibc.
 
     :raises BuildError: a package of release-requirements.txt is missing
     """
@@ -171,7 +171,7 @@ def _zig() -> dict[str, str]:
 
 
 def _remapping(tree: pathlib.Path, target: pathlib.Path) -> dict[str, str]:
-    """Variables that keep the build's paths out of the native parts."""
+    """Return variables that keep the build's paths out of native parts."""
     home = pathlib.Path(os.environ.get('CARGO_HOME',
                                        pathlib.Path.home() / '.cargo'))
     # Creates the folder of the crates, whose name is not known before.

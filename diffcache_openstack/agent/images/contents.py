@@ -73,7 +73,7 @@ class Watch:
 
 
 class Alternatives(typing.NamedTuple):
-    """What may be better than to build an image at once of what there is.
+    """What may be better than building an image at once from present objects.
 
     :ivar patches: requests patches that there are not yet
     :ivar costs: what images cost here, for clients with another way to them
@@ -166,7 +166,7 @@ class Contents:
                      own_bytes: int | None) -> None:
         """Refuse to bring an image that its client gets more cheaply.
 
-        What the plan wants here is brought in any case.
+        What the plan places here is brought in any case.
 
         :raises DownloadCheaper: as the name says
         """
@@ -203,7 +203,7 @@ class Contents:
         self._transfers.offer(key)
 
     def release(self, template: views.TemplateRef) -> None:
-        """Drop an image's content, unless the plan wants it or it is used."""
+        """Drop an image's content, unless the plan places it or it is used."""
         if self._host.held.release(_key_of(template)):
             self._host.report_due.set()
 

@@ -136,7 +136,7 @@ class Try:
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
-    """Objects that the plan wants and that are not held yet, with their state.
+    """Objects that the plan places and that are not held, with their state.
 
     :param retry_in: seconds until the next try after a failure
     """

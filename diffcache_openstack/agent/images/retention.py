@@ -55,13 +55,13 @@ class Retention:
         return path
 
     def keep_planned(self, key: views.Key, path: pathlib.Path) -> bool:
-        """Cache a base or patch that was fetched, if the plan wants it here.
+        """Cache a base or patch that was fetched, if the plan places it here.
 
         :param path: a verified file of the staging area
         :returns: whether the file was moved to the cache
         """
         return self._host.held.wants(key) and self._adopt(
-            key, path, holdings.disk_bytes(path), 'the plan wants it')
+            key, path, holdings.disk_bytes(path), 'the plan places it')
 
     def keep_patch(self, key: views.Key, path: pathlib.Path,
                    target_size: int) -> bool:

@@ -61,7 +61,7 @@ class HostStatus:
             plan_generation=self._filler.generation)
 
     def fills(self) -> list[objects.Fill]:
-        """List objects that the plan wants and that are not held yet."""
+        """List objects that the plan places and that are not held yet."""
         now = objects_base.now()
         return [objects.Fill(
             kind=found.key.kind, id=found.key.id, active=found.active,

@@ -13,7 +13,7 @@
 
 What diffcached has on its disk is the record of what is served; the agent adds
 to each image the room that it takes of the cache. A whole image becomes an
-object of this host, and stays one until nobody has it open any more.
+object of this host, and stays one until no process has it open.
 """
 
 import collections.abc
@@ -161,7 +161,7 @@ class LazyImages:
     # -- life
 
     def wake(self) -> None:
-        """Look after images at once."""
+        """Check all images at once."""
         self._wake.set()
 
     def boot_set_counts(self) -> dict[str, int]:
@@ -169,7 +169,7 @@ class LazyImages:
         return dict(self._sets.counts) if self._sets is not None else {}
 
     def start(self) -> None:
-        """Look after images, from a thread."""
+        """Start the thread that checks images."""
         if self._daemon is None:
             return
         self._thread = threading.Thread(target=self._run, daemon=True,
@@ -323,7 +323,7 @@ class LazyImages:
     def release(self, content_id: str) -> None:
         """Note that no new user of a served image comes.
 
-        It is removed when nobody has it open any more.
+        It is removed when no process has it open any more.
 
         :raises NotFound: it is not served
         """
@@ -365,8 +365,8 @@ class LazyImages:
                 try:
                     self._look_at(content_id, status)
                 except (exceptions.DiffCacheError, OSError) as error:
-                    LOG.warning('Could not look after the content %s, which'
-                                ' is served while it arrives: %s',
+                    LOG.warning('Could not check the content %s, which is'
+                                ' served while it arrives: %s',
                                 content_id, error)
             if self._sets is not None:
                 self._sets.look(found)
@@ -477,7 +477,7 @@ class LazyImages:
     def _take_room(self, key: views.Key, size: int) -> Served:
         """Set room aside for all of an image, if the cache has it.
 
-        A cache that is full of what the plan wants does not keep servers from
+        A cache that is full of what the plan places does not keep servers from
         starting: the file is Nova's base image, which counts nowhere else.
         """
         in_cache = True
@@ -647,10 +647,10 @@ class LazyImages:
             try:
                 self.look()
             except exceptions.ServiceUnavailable as error:
-                LOG.debug('Will look after served images later: %s', error)
+                LOG.debug('Will check served images later: %s', error)
             except Exception:
                 # The thread's edge: the next look may succeed.
-                LOG.exception('Could not look after served images')
+                LOG.exception('Could not check served images')
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
 

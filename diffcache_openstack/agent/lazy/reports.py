@@ -38,7 +38,7 @@ class HydrationReports:
         self._reported: list[objects.Hydration] | None = None
 
     def report(self, ctxt: contexts.RequestContext) -> None:
-        """Report what there is now.
+        """Report the present state.
 
         :raises DiffCacheError: the conductor does not answer, or refuses
         """

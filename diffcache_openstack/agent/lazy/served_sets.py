@@ -186,7 +186,7 @@ class ServedSets:
     # -- those that are served
 
     def _tend(self, content_id, status, wanted):
-        """Look after a set; return what there is of it, None for nothing."""
+        """Update a set; return its state, or None if it is not served."""
         try:
             if wanted is None or _has_outgrown(status, wanted):
                 if self._drop(content_id, wanted is None):
@@ -194,7 +194,7 @@ class ServedSets:
             elif 'error' not in status:
                 self._keep(content_id, status, wanted)
         except exceptions.NoSpace as error:
-            # What the plan wants goes first.
+            # What the plan places goes first.
             self._fail(content_id, error)
             if self._drop(content_id, True):
                 return None
@@ -237,7 +237,7 @@ class ServedSets:
     def _set_aside(self, content_id, room, use):
         """Set room aside; the largest of one object counts.
 
-        :raises NoSpace: the cache is full of what the plan wants
+        :raises NoSpace: the cache is full of what the plan places
         """
         key = views.Key(views.TEMPLATES, content_id)
         use.uses.enter_context(self._host.held.room_for(key, room))

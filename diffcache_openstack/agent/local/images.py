@@ -135,7 +135,7 @@ class LocalImages:
     def drop(self, image_id: str) -> None:
         """Delete an image's file, and its content unless the plan has it.
 
-        Content that the plan wants here serves Nova, and would be fetched
+        Content that the plan places here serves Nova, and would be fetched
         again.
 
         :raises NotFound: the catalogue does not have it, or it was withdrawn

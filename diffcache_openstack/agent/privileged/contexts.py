@@ -138,7 +138,7 @@ class Context(priv_context.PrivContext):
             f' restart the agent.')
 
     def send(self, fd: int) -> None:
-        """Pass on a descriptor, as the last thing that an entry point does."""
+        """Pass on a descriptor; an entry point does this last."""
         socket.send_fds(self._theirs, [b'.'], [fd])
 
     def receiving(self, entry_point: typing.Callable[..., typing.Any],

@@ -95,7 +95,7 @@ class Carrying:
         return self._content.without_files
 
     def carry_missing(self) -> int:
-        """Carry the profiles that the conductor wants; return their number.
+        """Carry the profiles that the conductor requests; return their number.
 
         What fails is logged once, and left for the next time; images that
         have nothing in common are compared again when the profile changes.

@@ -485,7 +485,7 @@ class Repository:
             self._wake.notify_all()
 
     def make_missing(self) -> int:
-        """Create the patches that the conductor wants, as long as it does.
+        """Create patches that the conductor requests, until there are none.
 
         :returns: how many were created
         :raises RetryableError: the conductor does not answer

@@ -69,7 +69,7 @@ class Filters:
 
     def change(self, name: str, before: wishes.Wanted, wanted: wishes.Wanted
                ) -> None:
-        """Have an attached volume cached as it wants to be now.
+        """Have an attached volume cached by its present settings.
 
         Nothing is sent if the settings are as before: a cache of an earlier
         release may not know the request.

@@ -248,7 +248,7 @@ class Store:
                 if name in names}
 
     def settled(self, name: str, wanted: Wanted) -> Wanted:
-        """Return what a volume wants with what was changed since."""
+        """Return the settings of a volume, with what was changed since."""
         return settled(wanted, self.of_type(name), self.overrides(name))
 
     def keep_wanted(self, known: collections.abc.Mapping[str, Wanted]

@@ -233,7 +233,7 @@ class Holdings:
     def room_for(self, key: views.Key, size: int) -> typing.Iterator[None]:
         """Set bytes aside while an object is brought to its place.
 
-        Evicts what the plan no longer wants, least valuable first, but only
+        Evicts what the plan no longer places, least valuable first, but only
         as much as it takes, and nothing that is in use.
 
         :raises NoSpace: the capacity does not allow it now
@@ -255,7 +255,7 @@ class Holdings:
     def adopt(self, key: views.Key, path: pathlib.Path, size: int) -> bool:
         """Cache an object that was built for a request, if there is room.
 
-        Objects that a plan wants, or that are in use, do not give way to it.
+        Objects that a plan places, or that are in use, do not give way to it.
 
         :param path: a verified file on the filesystem of the root; it is
             renamed
@@ -383,7 +383,7 @@ class Holdings:
                 self._remove_stray(old)
 
     def drop(self, key: views.Key, reason: str) -> None:
-        """Delete an object, also if the plan wants it or it is in use.
+        """Delete an object, also if the plan places it or it is in use.
 
         Who is reading it reads it to its end.
         """

@@ -32,7 +32,7 @@ class HostState:
     :param site_map: of this host's site
     :param withdrawn: drops objects of withdrawn images; None for a
         repository, which withdraws images itself
-    :ivar report_due: set when the conductor should hear from this host at
+    :ivar report_due: set when this host should report to the conductor at
         once
     :ivar suspects: damaged objects and the hosts that sent them
     """

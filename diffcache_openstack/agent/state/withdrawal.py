@@ -12,7 +12,7 @@
 """Images that were deactivated or deleted: gone from this host.
 
 The site map names them. Their content, their recipes, and patches that carry
-pieces of them are dropped, whether the plan wants them or not, and no longer
+pieces of them are dropped, whether the plan places them or not, and no longer
 lent to peers. Borrowed files are no longer used.
 """
 

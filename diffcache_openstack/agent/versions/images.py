@@ -25,7 +25,7 @@ from diffcache_openstack.common import exceptions
 
 LOG = logging.getLogger(__name__)
 
-# The property by which an image tells from which other one it was made.
+# Property of an image: the ID of the image that it was made from.
 FAMILY = 'diffcache_base_template'
 VERSION = 'diffcache_version'
 

@@ -35,7 +35,7 @@ class Host(base.Resource):
     seen_at = resource.Body('seen_at')
     #: Objects and bytes that it holds.
     held = resource.Body('held', type=dict)
-    #: Objects and bytes that the plan wants there, and those it holds.
+    #: Objects and bytes that the plan places there, and those it holds.
     plan = resource.Body('plan', type=dict)
     #: Mbit/s that it is taken to receive at.
     link_speeds = resource.Body('links', type=dict)

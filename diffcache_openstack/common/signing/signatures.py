@@ -14,8 +14,7 @@
 A call is signed over its destination, method, arguments and context, the time
 and a number that is used once. Its answer, a result or an error, is signed
 over that number, so that it answers no other call. Both signatures travel
-beside what they cover, and a service that knows nothing of them is not
-disturbed.
+beside what they cover: a service that does not support them ignores them.
 """
 
 import collections

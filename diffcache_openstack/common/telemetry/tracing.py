@@ -48,7 +48,7 @@ LOG = logging.getLogger(__name__)
 INFO_HEADER = 'X-Trace-Info'
 HMAC_HEADER = 'X-Trace-HMAC'
 PROJECT = 'diffcache'
-# In osprofiler's sample configuration, so that everybody knows it.
+# From osprofiler's sample configuration: no secret.
 _PUBLIC_KEY = 'SECRET_KEY'
 # As many characters as native code passes on.
 _LONGEST_TICKET = 512
@@ -90,7 +90,7 @@ _keys: tuple[str, ...] = ()
 
 
 def setup(conf: 'cfg.ConfigOpts', service: str) -> None:
-    """Have this process send spans, if its configuration wants that.
+    """Have this process send spans, if its configuration says so.
 
     :param service: its name, which spans have
     :raises InvalidInput: an option of [profiler] cannot be used, or
@@ -104,7 +104,7 @@ def setup(conf: 'cfg.ConfigOpts', service: str) -> None:
     if not keys or _PUBLIC_KEY in keys:
         raise exceptions.InvalidInput(
             f'[profiler] hmac_keys is empty or has "{_PUBLIC_KEY}", which'
-            f' everybody knows; set a secret that Nova and Glance have, too.')
+            f' is public; set a secret that Nova and Glance have, too.')
     if importlib.util.find_spec('osprofiler') is None:
         raise exceptions.InvalidInput(
             'For [profiler] enabled, the package osprofiler is missing;'

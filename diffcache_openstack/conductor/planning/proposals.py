@@ -137,7 +137,7 @@ class Proposals:
 
     def _compute(self, plan_id, site, solver, name, time_limit, ctxt):
         if ctxt is not None:
-            # For the log: who asked.
+            # So that log lines have the ID of the request.
             ctxt.update_store()
         try:
             plan = self._solve(site, solver, name, time_limit)

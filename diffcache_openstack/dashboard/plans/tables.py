@@ -184,6 +184,19 @@ class PlansTable(tables.DataTable):
         row_actions = (ApplyPlan, CancelPlan)
         table_actions = (PlansFilter, ComputePlan)
 
+    def get_object_by_id(self, lookup: str) -> typing.Any:
+        """Return a plan by its ID.
+
+        The page of a plan sends its actions to the list, whose page or filter
+        may leave that plan out.
+        """
+        for plan in self.data:
+            if plan.id == lookup:
+                return plan
+        with api.reported(self.request, _('Could not show the plan'),
+                          redirect=self.get_absolute_url()):
+            return api.client(self.request).get_plan(lookup)
+
     def get_object_display(self, datum: typing.Any) -> str:
         """Return what messages call the plan."""
         return datum.id

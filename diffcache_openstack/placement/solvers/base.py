@@ -96,7 +96,8 @@ class Solver(abc.ABC):
     A solver returns a feasible placement whatever the limits are: pins are
     kept, excluded hosts left empty, capacities met. Its lower bound holds
     for every feasible placement even if the solve was stopped early. Equal
-    input gives equal output when neither time nor ``stop`` ended it.
+    input gives equal output with one thread, when neither time nor ``stop``
+    ended it.
     """
 
     @abc.abstractmethod

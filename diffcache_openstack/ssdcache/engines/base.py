@@ -180,7 +180,7 @@ class Abilities:
     survives_device: bool = True
 
     def missing(self) -> list[str]:
-        """Return a sentence for each thing that the engine cannot do."""
+        """Return a sentence for each function that the engine lacks."""
         return [*(f'no volume can have the mode {mode}'
                   for mode in server.MODES if mode not in self.modes),
                 *(text for name, text in _MISSING.items()

@@ -90,7 +90,7 @@ def add_core(cache: int, core: int, device: str) -> list[str]:
 
 
 def remove_core(cache: int, core: int) -> list[str]:
-    """Return the command that forgets a device that nobody uses."""
+    """Return the command that removes an unused core device."""
     return ['casadm', '--remove-core', *_core(cache, core)]
 
 

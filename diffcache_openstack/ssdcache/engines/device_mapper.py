@@ -100,7 +100,7 @@ def create(name: str, table: str) -> list[str]:
 
 
 def remove(name: str) -> list[str]:
-    """Return the command that removes a device that nobody uses."""
+    """Return the command that removes an unused device."""
     return ['dmsetup', 'remove', name]
 
 

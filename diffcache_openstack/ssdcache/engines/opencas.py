@@ -99,7 +99,7 @@ class OpenCasEngine(base.Engine):
     """See :class:`.base.Engine`.
 
     :param cache_id: number of the cache of Open CAS
-    :param device: SSD; ``casadm`` wants its path in /dev/disk/by-id
+    :param device: SSD; ``casadm`` requires its path in /dev/disk/by-id
     :param state_dir: directory for what Open CAS does not know
     :param run: runs commands as root
     :param by_id: directory with links to the devices that can be cached
@@ -251,7 +251,7 @@ class OpenCasEngine(base.Engine):
     def _cache(self) -> casadm.Cache:
         """Return the cache, which is started if it does not run.
 
-        :raises CommandFailed: the device has something of somebody else
+        :raises CommandFailed: the device has other content
         :raises VolumeRefused: a cache of another kind has its number
         """
         found = self._listed()

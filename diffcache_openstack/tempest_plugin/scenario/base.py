@@ -64,7 +64,7 @@ class ScenarioTest(test.BaseTestCase):
         super().setup_credentials()
 
     def setUp(self) -> None:
-        """Speak a version of Nova's API that knows servers like ours."""
+        """Use a version of Nova's API with the attributes of our servers."""
         super().setUp()
         self.useFixture(api_microversion_fixture.APIMicroversionFixture(
             compute_microversion=MICROVERSION))

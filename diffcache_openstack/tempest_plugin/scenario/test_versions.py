@@ -27,7 +27,7 @@ _BOOT = re.compile(r'boot=(\d+)')
 
 
 class TestVersions(base.ScenarioTest):
-    """What a guest finds on its disk tells the states apart."""
+    """States are identified by what a guest finds on its disk."""
 
     def setUp(self) -> None:
         """Talk to the API as a tenant."""

@@ -53,7 +53,7 @@ class Described:
     descriptors: contextlib.ExitStack
 
     def close(self) -> None:
-        """Close the descriptors; processes that inherited them go on."""
+        """Close the descriptors; processes that inherited them keep theirs."""
         self.descriptors.close()
 
 

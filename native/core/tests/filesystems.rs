@@ -119,7 +119,7 @@ fn trimming_zeroes_what_is_free_and_nothing_else() {
         assert!(blocks(&output, b"gone").is_empty());
         assert_eq!(blocks(&output, b"keep"), blocks(&image, b"keep"));
         assert!(stats.data_before - stats.data_after >= 60 * 4096);
-        // The same guest: what is in use did not change, and the filesystem tells the same.
+        // The same guest: what is in use did not change, and the survey of the filesystem is the same.
         assert_eq!(survey(&output).unwrap(), stats.survey);
         let mut at = 0;
         for (from, to) in &stats.survey.free {

@@ -1,6 +1,6 @@
 //! Forged patches: whatever a file says, nothing panics, nothing is read outside of it, and no more memory is taken than the engine promises.
 //!
-//! What is changed are the numbers behind the hashes and the compression, as somebody would who means harm: bytes changed at random rarely get past
+//! What is changed are the numbers behind the hashes and the compression, as an attacker would: bytes changed at random rarely get past
 //! those. A run tries some hundred cases of each kind; with DIFFCACHE_FUZZ_SECONDS set to a number, as many as that time allows, from another seed
 //! each time (or from that of DIFFCACHE_FUZZ_SEED).
 

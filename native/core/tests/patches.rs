@@ -171,7 +171,7 @@ proptest! {
 
     #[test]
     fn a_forged_patch_does_no_harm((base, target) in pair(), seed in any::<u64>(), header in any::<bool>()) {
-        // Whoever forges a patch computes its hashes anew; only what it makes cannot be forged.
+        // A forger computes the hashes of the patch anew; only the hash of its output cannot be forged.
         let mut patch = make(&base, &target, 1);
         let mut fixed = info(&patch).unwrap().header;
         let changes = noise(seed, 6);

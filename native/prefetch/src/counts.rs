@@ -137,7 +137,7 @@ pub struct SiteCounts {
 }
 
 impl SiteCounts {
-    /// Begins an epoch of this host, greater than those before, which knows nothing of the others.
+    /// Begins an epoch of this host, greater than those before, without counts of other hosts.
     #[must_use]
     pub fn new(own: HostId, others: impl IntoIterator<Item = HostId>, epoch: u64) -> Self {
         let others = others.into_iter().take(MOST_HOSTS);

@@ -14,7 +14,7 @@ pub struct Learner {
     least: u64,
 }
 
-/// What one instance has read and was told.
+/// What one instance has read, and the hints it got.
 #[derive(Debug, Clone, Default)]
 pub struct Reader {
     read: ChunkSet,

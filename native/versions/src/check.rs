@@ -17,7 +17,7 @@ use crate::tree::Live;
 /// What is wrong with a pack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damage {
-    /// One line for each thing that is wrong.
+    /// One line for each fault.
     pub reasons: Vec<String>,
     /// The slots whose blocks cannot be had.
     pub slots: BTreeSet<u32>,
@@ -66,7 +66,7 @@ pub fn verify_pack(store: &Store, id: u32, len: u64, task: &Task<'_>) -> Result<
     Ok(damage)
 }
 
-/// What damage says of itself; other errors go on.
+/// Returns the reason of damage; other errors are returned as they are.
 fn reason(error: VersionsError) -> Result<String> {
     match error {
         VersionsError::Damaged { reason, .. } => Ok(reason),
@@ -95,7 +95,7 @@ fn verify_frame(store: &Store, pack: &Pack, at: usize) -> Result<()> {
     Ok(())
 }
 
-/// Tells which trees are hit by what is damaged.
+/// Finds the trees that damage affects.
 pub struct Hits<'a> {
     store: &'a Store,
     /// Slots that cannot be had, by pack.

@@ -42,7 +42,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal at a place, or begins it anew. `key` tells the save from all others. Returns also what an interrupted save had done.
+    /// Opens the journal at a place, or begins it anew. `key` identifies the save. Returns also what an interrupted save had done.
     ///
     /// # Errors
     /// `Io`.

@@ -326,7 +326,7 @@ impl Clusters<'_> {
         let (from, to) = (run.start * block, run.end() * block);
         let all = from / CLUSTER..to.div_ceil(CLUSTER);
         let Some(base) = self.image.base else {
-            // Reading it tells what is missing.
+            // What is missing is found when it is read.
             part.mark(all, Kind::Data);
             return Ok(());
         };

@@ -52,6 +52,7 @@ class Wire(adapters.BaseAdapter):
         be a function of the query
     :ivar sent: methods, paths and queries of the requests
     :ivar bodies: documents of the requests that had one
+    :ivar timeouts: seconds that the requests wait for an answer
     """
 
     def __init__(self):
@@ -60,6 +61,7 @@ class Wire(adapters.BaseAdapter):
         self.sent = []
         self.bodies = []
         self.tokens = set()
+        self.timeouts = set()
 
     def send(self, request, **kwargs):
         """Answer one request."""
@@ -70,6 +72,7 @@ class Wire(adapters.BaseAdapter):
         elif path:
             path = f'{path} without a version'
         self.tokens.add(request.headers.get('X-Auth-Token'))
+        self.timeouts.add(kwargs['timeout'])
         if request.body:
             self.bodies.append(json.loads(request.body))
         status, document = 200, _ROOT

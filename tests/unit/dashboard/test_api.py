@@ -13,6 +13,7 @@
 
 from tests.unit.dashboard import needs
 
+from django import test
 from django import urls
 
 INDEX = urls.reverse('horizon:admin:image_cache_sites:index')
@@ -33,3 +34,27 @@ class CatalogueWithoutVersionTest(needs.PageTest):
 class CatalogueWithVersionTest(CatalogueWithoutVersionTest):
 
     url = needs.ENDPOINT
+
+
+class TimeoutTest(needs.PageTest):
+
+    def setUp(self):
+        super().setUp()
+        self.answer('/sites', needs.listing('sites', SITE))
+
+    def test_no_call_waits_for_ever(self):
+        self.client.get(INDEX)
+        self.assertEqual({120}, self.wire.timeouts)
+
+    def test_timeout_of_the_settings(self):
+        with test.override_settings(IMAGE_CACHE_API_TIMEOUT=5):
+            self.client.get(INDEX)
+        self.assertEqual({5}, self.wire.timeouts)
+
+    def test_a_service_that_does_not_answer_in_time(self):
+        self.answer('/sites', needs.requests.ReadTimeout('slow'))
+        response = self.client.get(INDEX)
+        self.assertEqual(['Could not list sites: The API of the image cache'
+                          ' did not answer in time.'],
+                         self.messages(response))
+        self.assertEqual(200, response.status_code)

@@ -625,6 +625,16 @@ fi
         for name in ('etc', 'data/diffcache'):
             self.assertFalse((self.directory / name).exists())
 
+    def test_clean_removes_images_outside_the_data_directory(self):
+        for name in ('AGENT', 'REPOSITORY'):
+            self.useFixture(fixtures.EnvironmentVariable(
+                f'DIFFCACHE_{name}_STATE', f'{self.directory}/disk/{name}'))
+            self.write_file(f'disk/{name}/objects/x', b'')
+        for words in self.called(self.run_phase('clean'), 'sudo'):
+            if words[0] == 'rm':
+                subprocess.run(words, check=True)
+        self.assertEqual([], list((self.directory / 'disk').iterdir()))
+
     def test_horizon_finds_the_panels_until_clean(self):
         source = 'diffcache/diffcache_openstack/dashboard/enabled'
         for name in '_2510_admin_image_cache_x.py', '__init__.py':

@@ -53,6 +53,27 @@ def slow_patch():
     })
 
 
+class TestProofs(base.TestCase):
+
+    def test_a_second_counts_as_a_kilobyte_in_proofs_of_bytes(self):
+        # The second host waits longer for slightly fewer bytes.
+        instance = instances.from_dict({
+            'sizes': [10.0, 9.95], 'patch_sizes': [], 'capacities': [10, 0],
+            'rates': [[1, 0], [0, 1]],
+            'bandwidths': {'local': 1e6, 'peer': 1e5, 'repo': [10, 1]}})
+        solution = WAN_BYTES.solve_afresh(
+            instance, lambda priced, _seconds: exactly(priced, None, None))
+        self.assertTrue(solution.proved_optimal)
+
+        def counted(placement):
+            return (WAN_BYTES.measure(instance, placement)
+                    + 0.001 * SECONDS.measure(instance, placement))
+        fewer_bytes = placements.Placement.of([(0, 1)])
+        self.assertLess(WAN_BYTES.measure(instance, fewer_bytes),
+                        WAN_BYTES.measure(instance, solution.placement))
+        self.assertLess(counted(solution.placement), counted(fewer_bytes))
+
+
 class TestObjectives(base.TestCase):
 
     @settings(max_examples=12)

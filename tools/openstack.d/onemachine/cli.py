@@ -34,7 +34,7 @@ WAN = 100.0
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the command line."""
     parsed = argparse.ArgumentParser(
         prog='tools/openstack',
         description='A real OpenStack on this machine, for tests.')
@@ -87,7 +87,7 @@ def _number(text: str) -> int:
 
 
 def _chosen(options: argparse.Namespace, name: str, default):
-    """What was asked for, else what was asked for before."""
+    """Return what was asked for, else what was asked for before."""
     if getattr(options, name, None):
         return getattr(options, name)
     try:
@@ -130,7 +130,7 @@ class Commands:
             self._cloud.down()
             if self._options.purge:
                 self._cloud.purge()
-        self._given.progress.say('all of it has ended')
+        self._given.progress.say('all processes have ended')
         return 0
 
     def status(self) -> int:
@@ -160,7 +160,7 @@ class Commands:
         return 0
 
     def _named(self):
-        """The processes that were named, also those that were stopped.
+        """Return the processes that were named, also those that were stopped.
 
         :raises OpenStackError: there never was one of a name
         """
@@ -192,7 +192,7 @@ class Commands:
             check=False).returncode
 
     def _locked(self):
-        """The right to change something, for one command at a time."""
+        """Lock the state: one command at a time may change it."""
         self._options.state.mkdir(parents=True, exist_ok=True)
         lock = open(self._options.state / 'lock', 'w')
         os.set_inheritable(lock.fileno(), False)

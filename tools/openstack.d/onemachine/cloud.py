@@ -164,7 +164,7 @@ class Cloud:
 
     @staticmethod
     def _migrations(name: str) -> str:
-        """What changes when a schema of this checkout does."""
+        """Return what changes when a schema of this checkout does."""
         if name != 'diffcache':
             return ''
         return '\n'.join(sorted(path.name for path in layout.CHECKOUT.glob(
@@ -181,7 +181,7 @@ class Cloud:
         return True
 
     def _dump(self) -> bool:
-        """Keep the databases as they are before anybody uses them."""
+        """Keep the databases as they are before their first use."""
         if (self.database.has_dump(self._key)
                 or (self._marks() / 'used').exists()):
             return False

@@ -37,7 +37,7 @@ _SECTOR = 512
 _MIB = 1 << 20
 _BOOT_START = 1 * _MIB
 _BOOT_SIZE = 40 * _MIB
-# Sectors between the MBR and the first partition that nobody uses.
+# Unused sectors between the MBR and the first partition.
 _NAME_SECTOR = 64
 _COUNT_SECTOR = 65
 # In the order in which they need each other.
@@ -130,9 +130,9 @@ class Guests:
                  say: collections.abc.Callable[[str], None],
                  sizes: Sizes = Sizes(),
                  family: collections.abc.Sequence[Recipe] = FAMILY) -> None:
-        """Choose where.
+        """Name the folder and the images; nothing is built yet.
 
-        :param folder: for the images; what they are made from lies in
+        :param folder: for the images; what they are made from is in
             ``parts`` below it
         :param say: gets a line for each image built
         :param family: what to build; each after its base
@@ -144,7 +144,7 @@ class Guests:
         self._family = family
 
     def path(self, name: str) -> pathlib.Path:
-        """The raw file of an image."""
+        """Return the raw file of an image."""
         return self._folder / f'{name}.raw'
 
     def ensure(self) -> dict[str, pathlib.Path]:
@@ -222,7 +222,7 @@ class Guests:
 
     def _groups(self, kernel: pathlib.Path
                 ) -> dict[str, list[pathlib.Path]]:
-        """Files for each group: of the kernel's modules, then of /usr."""
+        """Return files by group: the kernel's modules, then /usr."""
         sources = [kernel / 'lib/modules', pathlib.Path('/usr/lib'),
                    pathlib.Path('/usr/share'), pathlib.Path('/usr/bin')]
         files = (pathlib.Path(folder, name) for source in sources
@@ -299,7 +299,7 @@ def _walk(source: pathlib.Path):
 
 def _take(files: collections.abc.Iterator[pathlib.Path], size: int
           ) -> list[pathlib.Path]:
-    """Files of so many bytes together, at least.
+    """Return files of so many bytes together, at least.
 
     :raises OpenStackError: there are not enough
     """

@@ -76,7 +76,7 @@ class Layout:
 
     @functools.cached_property
     def number(self) -> int:
-        """Tells the networks of several OpenStacks on a machine apart."""
+        """A number for the networks of this OpenStack on the machine."""
         digest = hashlib.sha256(str(self.state).encode()).digest()
         return int.from_bytes(digest[:4], 'big') % _OPENSTACKS
 
@@ -86,7 +86,7 @@ class Layout:
         return f'dc{self.number:02d}'
 
     def network(self, name: str) -> str:
-        """The first three octets of a network."""
+        """Return the first three octets of a network."""
         octet = (_FIRST_OCTET + _STRIDE * self.number
                  + _NETWORKS.index(name))
         return f'172.29.{octet}'
@@ -122,11 +122,11 @@ class Layout:
         return f'{self.network("lan")}.1'
 
     def management(self, host: str) -> str:
-        """Address of a compute host in the management network."""
+        """Return a compute host's address in the management network."""
         return f'{self.network("management")}.{10 + self.host_number(host)}'
 
     def lan(self, host: str) -> str:
-        """Address of a compute host in the site's network."""
+        """Return the address of a compute host in the site's network."""
         return f'{self.network("lan")}.{10 + self.host_number(host)}'
 
     @property
@@ -137,7 +137,7 @@ class Layout:
 
     @staticmethod
     def host_number(host: str) -> int:
-        """The number in a compute host's name."""
+        """Return the number in a compute host's name."""
         return int(host.rpartition('-')[2])
 
     def namespace(self, place: str) -> str:
@@ -150,7 +150,7 @@ class Layout:
         return pathlib.Path(sys.prefix)
 
     def program(self, name: str) -> str:
-        """A console script of the environment."""
+        """Return a console script of the environment."""
         return str(self.venv / 'bin' / name)
 
     @property
@@ -180,13 +180,13 @@ class Layout:
         return self.state / 'host'
 
     def folder(self, *parts: str) -> pathlib.Path:
-        """A folder below the state folder, made if it is missing."""
+        """Return a folder below the state folder, made if it is missing."""
         path = self.state.joinpath(*parts)
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def url(self, service: str) -> str:
-        """Where a service of the centre answers."""
+        """Return where a service of the centre answers."""
         return f'http://{self.centre}:{PORTS[service]}'
 
     @functools.cached_property
@@ -205,7 +205,7 @@ class Layout:
         return known
 
     def password(self, name: str) -> str:
-        """The password of a user, the same over restarts."""
+        """Return the password of a user, the same over restarts."""
         return self._passwords[name]
 
     def database(self, name: str) -> str:

@@ -53,7 +53,7 @@ MODES = {
 
 
 def chosen(text: str) -> list[str]:
-    """Names of modes, of a list with commas.
+    """Return the names of modes, of a list with commas.
 
     :raises ValueError: one is unknown
     """
@@ -65,7 +65,7 @@ def chosen(text: str) -> list[str]:
 
 
 def enter_environment(state: pathlib.Path) -> None:
-    """Go on in the Python environment of an OpenStack, with its clients.
+    """Run in the Python environment of an OpenStack, with its clients.
 
     Starts this program again, unless it runs there.
 

@@ -11,7 +11,7 @@
 #    under the License.
 """Namespaces, bridges and the shaped link.
 
-Three networks: *management* carries what services say to each other, *lan*
+Three networks: *management* carries messages between services, *lan*
 is the site's own, and *wan* is the thin link between the centre and the
 site's router, over which images come. Traffic on the WAN is shaped in both
 directions with a token bucket, and the interface counts its bytes.
@@ -70,7 +70,7 @@ class Network:
         return True
 
     def _ensure_place(self, which: str, address: str) -> bool:
-        """A namespace with an interface in the management network."""
+        """Return a namespace with an interface in the management network."""
         name = self._where.namespace(which)
         made = False
         if not pathlib.Path('/run/netns', name).exists():
@@ -123,11 +123,11 @@ class Network:
                           'limit', limit)
 
     def wan_bytes(self) -> dict[str, int]:
-        """Bytes that crossed the WAN so far, with headers, per direction."""
+        """Return bytes over the WAN so far, with headers, per direction."""
         return self._counted('wan')
 
     def management_bytes(self) -> dict[str, int]:
-        """Bytes between the centre and everybody, over management."""
+        """Return the bytes over management between the centre and others."""
         return self._counted('mgmt')
 
     def _counted(self, interface: str) -> dict[str, int]:

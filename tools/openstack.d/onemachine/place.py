@@ -31,7 +31,7 @@ class Place:
     def wsgi(self, name: str, module: str, address: tuple[str, int],
              inputs: tuple[pathlib.Path, ...], place: str = 'centre',
              threads: int = 8, **environment: str) -> processes.Daemon:
-        """A WSGI application under uWSGI, on every address of its place.
+        """Return a WSGI application under uWSGI, on all local addresses.
 
         Without "Connection: close" uWSGI resets the connection when a body
         was not read to its end. Images are uploaded in chunks, slowly.

@@ -64,7 +64,7 @@ class Daemon:
     inputs: tuple[pathlib.Path, ...] = ()
 
     def digest(self) -> str:
-        """A checksum over what it is started with."""
+        """Return a checksum over what it is started with."""
         text = repr((self.command, sorted(self.environment.items()),
                      self.user, self.capabilities,
                      [path.read_bytes() for path in self.inputs]))
@@ -72,7 +72,7 @@ class Daemon:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process was started, in ticks since boot; None if it is gone."""
+    """Return when a process started, in ticks since boot; None if gone."""
     try:
         text = pathlib.Path(f'/proc/{pid}/stat').read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -95,7 +95,7 @@ class Use:
 
 
 def use_of(pid: int) -> Use:
-    """What a process has used.
+    """Return what a process has used.
 
     :raises FileNotFoundError: it is gone
     """
@@ -116,7 +116,7 @@ class Processes:
         self._children: dict[str, subprocess.Popen] = {}
 
     def pid(self, name: str) -> int | None:
-        """The process of that name if it runs."""
+        """Return the process of that name if it runs."""
         try:
             record = self._read(name)
         except FileNotFoundError:
@@ -128,23 +128,23 @@ class Processes:
         return record['pid'] if alive else None
 
     def names(self) -> list[str]:
-        """What was started, the latest first."""
+        """Return what was started, the latest first."""
         records = sorted(
             self._layout.run.glob('*.json'),
             key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return [path.stem for path in records]
 
     def started(self, name: str) -> float:
-        """When a process was started, as time.time() counts."""
+        """Return when a process was started, as time.time() counts."""
         return self._record(name).stat().st_mtime
 
     def use(self, name: str) -> Use:
-        """What a process has used by now; nothing if it does not run."""
+        """Return what a process has used so far; nothing if it ended."""
         pid = self.pid(name)
         return Use(0.0, 0) if pid is None else use_of(pid)
 
     def log(self, name: str) -> pathlib.Path:
-        """The file with what a process prints."""
+        """Return the file with what a process prints."""
         return self._layout.folder('log') / f'{name}.log'
 
     def ensure(self, daemon: Daemon, seconds: float = 90) -> bool:
@@ -163,7 +163,7 @@ class Processes:
         return fresh
 
     def is_current(self, daemon: Daemon) -> bool:
-        """Whether it runs, with the inputs of today."""
+        """Return whether it runs, with the inputs of today."""
         return (self.pid(daemon.name) is not None
                 and self._read(daemon.name)['digest'] == daemon.digest())
 
@@ -213,7 +213,7 @@ class Processes:
             time.sleep(_POLL)
 
     def tail(self, name: str) -> str:
-        """The last lines of a log."""
+        """Return the last lines of a log."""
         with contextlib.suppress(FileNotFoundError):
             text = self.log(name).read_text(errors='replace')
             return '\n'.join(text.splitlines()[-_LOG_LINES:])
@@ -264,8 +264,8 @@ class Processes:
     def end_members(self, holder: int) -> None:
         """End every process in the mount namespace of a process, but it.
 
-        Guests and helpers of a compute host are nobody's children; they are
-        known by where they live.
+        Guests and helpers of a compute host are no children of this process;
+        they are found by their namespace.
         """
         wanted = os.readlink(f'/proc/{holder}/ns/mnt')
         if wanted == os.readlink('/proc/self/ns/mnt'):
@@ -300,7 +300,7 @@ def _as_user(user: str | None, capabilities: tuple[str, ...] | None
 
 
 def listens(address: str, port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """Return whether a server accepts connections there."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((address, port)) == 0

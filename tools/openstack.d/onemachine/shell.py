@@ -51,7 +51,7 @@ def run(*command: object, log: pathlib.Path | None = None,
 
 
 def succeeds(*command: object) -> bool:
-    """Whether a command ends with 0."""
+    """Return whether a command ends with 0."""
     return not subprocess.run(
         [str(word) for word in command], stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -72,7 +72,7 @@ Options = collections.abc.Mapping[str, object]
 
 
 def ini(groups: collections.abc.Mapping[str, Options]) -> str:
-    """The text of a configuration file of oslo.config."""
+    """Return the text of a configuration file of oslo.config."""
     lines = []
     for group, options in groups.items():
         lines.append(f'[{group}]')

@@ -127,7 +127,7 @@ class Stage:
         self.trial.processes.stop_all(names)
 
     def agents_use(self) -> dict[str, processes.Use]:
-        """What each agent has used since it was started, by its name."""
+        """Return what each agent has used since its start, by name."""
         if not self.mode.suite:
             return {}
         return {name: self.trial.processes.use(f'{name}-agent')
@@ -164,7 +164,7 @@ class Stage:
         return made
 
     def shipped(self, path: pathlib.Path) -> pathlib.Path:
-        """A raw image as a compressed qcow2 file, made once."""
+        """Return a raw image as a compressed qcow2 file, made once."""
         form = path.with_suffix('.qcow2')
         if not form.exists() or form.stat().st_mtime < path.stat().st_mtime:
             new = path.with_suffix('.qcow2.new')
@@ -199,14 +199,14 @@ class Stage:
             'SELECT id FROM diffcache.templates WHERE compressed_size = 0')
 
     def _no_patch_is_new(self) -> bool:
-        """Whether there are patches, and none since the last look."""
+        """Return whether there are patches, and none since the last look."""
         status = self.agent(suite.REPOSITORY).status()
         patches = sum(key[0] == 'patches' for key in status['holdings'])
         known, self._patches = self._patches, patches
         return 0 < patches == known
 
     def patch_size(self, base: str, target: str) -> int:
-        """Bytes of the repository's patch between two images.
+        """Return the bytes of the repository's patch between two images.
 
         :raises OpenStackError: it has none
         """
@@ -224,7 +224,7 @@ class Stage:
     # -- the site
 
     def agent(self, name: str) -> local_client.LocalClient:
-        """The agent of a host, ``edge`` or ``repository``."""
+        """Return the agent of a host, ``edge`` or ``repository``."""
         return local_client.LocalClient(str(self.trial.socket(name)),
                                         timeout=_AGENT_SECONDS)
 
@@ -290,12 +290,12 @@ class Stage:
             for host in self.trial.hosts for image in images))
 
     def base_image(self, host: str, image: str) -> pathlib.Path:
-        """Where a host's Nova keeps an image."""
+        """Return where a host's Nova keeps an image."""
         name = hashlib.sha1(image.encode(), usedforsecurity=False).hexdigest()
         return self.trial.instances(host) / '_base' / name
 
     def _aggregate(self) -> str:
-        """An aggregate of all hosts of the site."""
+        """Return an aggregate of all hosts of the site."""
         compute = self.trial.admin.compute
         found = compute.find_aggregate('site')
         if found is None:

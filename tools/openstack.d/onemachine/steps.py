@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Doing many things in the order they need, as many at once as they can."""
+"""Run steps after those that they need, as many at once as possible."""
 
 import collections.abc
 import concurrent.futures
@@ -48,7 +48,7 @@ class Progress:
         return time.monotonic() - self._started
 
     def say(self, text: str) -> None:
-        """One line on standard error; standard output is for answers."""
+        """Print a line on standard error; standard output is for answers."""
         with self._lock:
             sys.stderr.write(f'[{self.seconds:4.0f}s] {text}\n')
             sys.stderr.flush()

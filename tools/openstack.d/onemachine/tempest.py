@@ -93,7 +93,7 @@ class Tempest:
         }
 
     def _image(self) -> str:
-        """Id of an image of the family, uploaded if need be."""
+        """Return the ID of an image of the family, uploaded if need be."""
         found = self._trial.admin.image.find_image('guest-base')
         if found is not None:
             return found.id
@@ -101,7 +101,7 @@ class Tempest:
                                   self._trial.guests()['guest-base'])
 
     def _command(self, *words: str) -> str:
-        """A command of this program for the same OpenStack."""
+        """Return a command of this program for the same OpenStack."""
         code = pathlib.Path(__file__).parent.parent
         return shlex.join([
             'env', f'PYTHONPATH={code}', sys.executable, '-m', 'onemachine',

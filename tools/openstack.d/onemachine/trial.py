@@ -89,12 +89,12 @@ class Trial:
     # -- identity
 
     def member(self, name: str) -> connection.Connection:
-        """A connection of an ordinary user in a project of that name."""
+        """Return a connection of a user in a project of that name."""
         return self.user(name, name, 'member')
 
     def user(self, name: str, project: str, role: str
              ) -> connection.Connection:
-        """A connection of a user with a role in a project.
+        """Return a connection of a user with a role in a project.
 
         Both are created if need be; the password is the administrator's.
         """
@@ -121,7 +121,7 @@ class Trial:
     # -- images
 
     def guests(self) -> dict[str, pathlib.Path]:
-        """The family of bootable images, raw, built if need be."""
+        """Return the family of bootable images, raw, built if need be."""
         return guests.Guests(self.where.folder('cache', 'guests'),
                              self.given.progress.say).ensure()
 
@@ -158,15 +158,15 @@ class Trial:
         return server.id
 
     def flavor(self, name: str) -> str:
-        """Id of a flavor."""
+        """Return the ID of a flavor."""
         return self.admin.compute.find_flavor(
             name, ignore_missing=False).id
 
     def wait_for_guest(self, server: str, started: float) -> Booted:
-        """Wait until a guest has said its marker.
+        """Wait until a guest has printed its marker.
 
-        :param started: when it was asked for, by time.monotonic()
-        :raises OpenStackError: the server failed, or nothing was said
+        :param started: when it was requested, by time.monotonic()
+        :raises OpenStackError: the server failed, or nothing was printed
         """
         host = self.wait_active(server)
         active = time.monotonic() - started
@@ -201,7 +201,7 @@ class Trial:
 
     def wait_for_line(self, server: str, host: str, text: str,
                       seconds: float = 180) -> str:
-        """Wait until a guest has said a line with a text; returns it."""
+        """Wait until a guest has printed a line with a text; return it."""
         path = self.inside(
             host, self.where.host / 'instances' / server / 'console.log')
         deadline = time.monotonic() + seconds
@@ -214,7 +214,7 @@ class Trial:
                     return line.strip()
             time.sleep(_POLL)
         raise errors.OpenStackError(
-            f'the guest of server {server} on {host} did not say "{text}"'
+            f'the guest of server {server} on {host} did not print "{text}"'
             f' within {seconds:.0f} s, but:\n{printed}')
 
     def delete(self, *servers: str) -> None:
@@ -233,7 +233,7 @@ class Trial:
     # -- hosts and services
 
     def inside(self, host: str, path: pathlib.Path) -> pathlib.Path:
-        """A path of a compute host as this process can open it.
+        """Return a path of a compute host as this process can open it.
 
         :raises OpenStackError: the host is down
         """
@@ -243,16 +243,16 @@ class Trial:
         return pathlib.Path(f'/proc/{holder}/root{path}')
 
     def instances(self, host: str) -> pathlib.Path:
-        """The folder with a host's servers and Nova's base images."""
+        """Return the folder with a host's servers and Nova's base images."""
         return self.inside(host, self.where.host / 'instances')
 
     def socket(self, agent: str) -> pathlib.Path:
-        """The socket of ``repository``, ``edge`` or a host's agent."""
+        """Return the socket of ``repository``, ``edge`` or a host's agent."""
         path = suite.socket(self.where, agent)
         return self.inside(agent, path) if agent in self.hosts else path
 
     def log(self, name: str) -> pathlib.Path:
-        """The log of a process, by its name in ``tools/openstack status``."""
+        """Return a process's log, named as in ``tools/openstack status``."""
         return self.processes.log(name)
 
     @contextlib.contextmanager
@@ -294,5 +294,5 @@ class Trial:
         return shell.run(*words)
 
     def wan_bytes(self) -> int:
-        """Bytes that crossed the link towards the site so far."""
+        """Return the bytes that crossed the link towards the site so far."""
         return self.network.wan_bytes()['to_site']

@@ -23,7 +23,7 @@ from diffcache_openstack.tempest_plugin.services import diffcache_client
 CONF = config.CONF
 UNKNOWN = '5b1d7d3e-0000-4000-8000-a7a36e7a4f10'
 _POLL = 1.0
-# What entries of listings are told apart by, where that is not ``id``.
+# Fields that identify entries of listings, where that is not ``id``.
 _KEYS = {'hosts': 'name', 'hydrations': 'server_id', 'sites': 'name',
          'ssd_caches': 'host'}
 
@@ -97,7 +97,7 @@ class ApiTest(test.BaseTestCase):
 
     def wait_for(self, path: str, name: str, field: str, value: str
                  ) -> dict[str, typing.Any]:
-        """Wait until a field of a thing has a value."""
+        """Wait until a field of a resource has a value."""
         deadline = time.monotonic() + CONF.diffcache.timeout
         while True:
             found = self.admin.fetch(path)[name]

@@ -94,4 +94,4 @@ class TestPrecacheJobs(base.ApiTest):
             if message:
                 return message
             time.sleep(1)
-        self.fail('nothing was said')
+        self.fail(f'no message about job {job_id}')

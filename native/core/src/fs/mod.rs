@@ -2,7 +2,7 @@
 //!
 //! A guest that deletes a file leaves its blocks behind. They are *stale*: never read, and yet a patch that re-creates the image byte for byte has
 //! to carry them. [`survey`] finds the filesystems of an image, through its partition table, and reads from each which of its blocks are free; [`trim`] makes
-//! an image of the same guest in which they are zero. [`map_files`] tells which file each byte belongs to, and [`ArrivingFiles`] does so as far as the
+//! an image of the same guest in which they are zero. [`map_files`] finds the file that each byte belongs to, and [`ArrivingFiles`] does so as far as the
 //! image is here.
 //!
 //! The image is its author's input. Everything is checked before it is used: what contradicts itself, is not clean, or has a feature that is not known here

@@ -1,7 +1,7 @@
 //! Where the base has content that resembles the literals.
 //!
 //! Coding near copies costs three times the CPU time of compressing, and some per cent of the bytes where there is nothing to copy, because frames
-//! are smaller. A sample of both sides tells whether it pays, before the base is searched.
+//! are smaller. A sample of both sides shows whether it pays, before the base is searched.
 
 use std::ops::Range;
 
@@ -57,7 +57,7 @@ impl Resemblance {
         !matches!(self, Resemblance::None)
     }
 
-    /// Returns whether only coding literals tells whether near copies pay.
+    /// Returns whether literals have to be coded to find whether near copies pay.
     pub fn is_uncertain(&self) -> bool {
         matches!(self, Resemblance::Neighbours)
     }

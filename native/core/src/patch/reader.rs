@@ -149,7 +149,7 @@ impl<P: ReadAt> PatchFile<P> {
         }
     }
 
-    /// Fails if the base cannot be the one that the patch was made from, as far as its size tells.
+    /// Fails if the base cannot be the one that the patch was made from, by its size.
     ///
     /// # Errors
     /// `BaseMismatch`.

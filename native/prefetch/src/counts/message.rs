@@ -30,8 +30,8 @@ pub enum Malformed {
     /// it is of another format
     #[error("it is of another format")]
     Format,
-    /// it ends too early, or goes on after its end
-    #[error("it ends too early, or goes on after its end")]
+    /// it ends too early, or has bytes after its end
+    #[error("it ends too early, or has bytes after its end")]
     Length,
     /// a number is out of its range
     #[error("a number is out of its range")]

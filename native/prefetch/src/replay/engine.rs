@@ -243,7 +243,7 @@ impl Engine<'_> {
         self.guests[instance as usize].queue.add_in_order(rest);
     }
 
-    /// Lets an instance access a chunk; returns whether it had asked for it or was told of it before.
+    /// Lets an instance access a chunk; returns whether it had requested the chunk, or got a hint of it, before.
     fn access(&mut self, now: u64, instance: Instance, chunk: Chunk) -> bool {
         self.accesses += 1;
         self.read.add(chunk, self.scenario.bytes_of(chunk));

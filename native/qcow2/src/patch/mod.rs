@@ -1,6 +1,6 @@
 //! The `qcow2` codec: patches between images of which at least one is qcow2.
 //!
-//! Published images are compressed, and equal content then has unequal bytes. A patch of this codec therefore holds two things: a block
+//! Published images are compressed, and equal content then has unequal bytes. A patch of this codec therefore has two parts: a block
 //! patch between the *contents* (what a guest reads), and the [`recipe`](crate::recipe) of the target, which re-creates the file from its
 //! content. Base and target may each be raw or qcow2; the base may be given as either when the patch is applied, unless clusters that
 //! cannot be compressed again had to be copied from it.

@@ -113,7 +113,7 @@ impl Sequence {
         let pieces = pieces.filter_map(|piece| piece.try_into().ok()).collect();
         match reader.0 {
             [] => Ok(Some(Self { lengths, pieces })),
-            _ => Err(Qcow2Error::bad_patch("its description goes on too long")),
+            _ => Err(Qcow2Error::bad_patch("its description is too long")),
         }
     }
 }

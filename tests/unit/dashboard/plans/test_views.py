@@ -104,6 +104,24 @@ class IndexTest(needs.PageTest):
             INDEX, {'action': f'plans__cancel__{ID}'}, follow=True)
         self.assertEqual([f'Cancelled Plan: {ID}'], self.messages(response))
 
+    def test_apply_a_plan_that_is_not_on_the_page(self):
+        self.answer('/plans', needs.listing('plans', {**PLAN, 'id': OTHER}))
+        self.answer(f'/plans/{ID}', {'plan': PLAN})
+        self.answer(f'/plans/{ID}/apply', {'plan': PLAN}, method='POST')
+        response = self.client.post(
+            INDEX, {'action': f'plans__apply__{ID}'}, follow=True)
+        self.assertEqual([f'Applied Plan: {ID}'], self.messages(response))
+        self.assertEqual([{'generation': 4}], self.wire.bodies)
+
+    def test_apply_a_plan_that_does_not_exist(self):
+        self.answer('/plans', needs.listing('plans'))
+        self.refuse(f'/plans/{ID}', 404, 'There is no such plan.')
+        response = self.client.post(
+            INDEX, {'action': f'plans__apply__{ID}'}, follow=True)
+        self.assertEqual(['Could not show the plan: There is no such plan.'],
+                         self.messages(response))
+        self.assertEqual([], self.wire.bodies)
+
     def test_a_refused_call_is_a_message(self):
         self.refuse('/plans', 503, 'No database.')
         response = self.client.get(INDEX)

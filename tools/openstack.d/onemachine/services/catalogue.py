@@ -22,7 +22,7 @@ _ROLES = ('admin', 'service', 'member')
 
 
 def connect(where: layout.Layout) -> connection.Connection:
-    """A connection with the administrator's rights."""
+    """Return a connection with the administrator's rights."""
     session = keystoneauth1.session.Session(v3.Password(
         auth_url=f'{where.url("keystone")}/v3', username='admin',
         password=where.password('admin'), project_name='admin',

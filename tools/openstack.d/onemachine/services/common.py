@@ -18,7 +18,7 @@ Groups = dict[str, dict[str, object]]
 
 
 def logging(where: layout.Layout) -> Groups:
-    """Lines with time and request, on standard error."""
+    """Return lines with time and request, on standard error."""
     return {'DEFAULT': {
         'use_stderr': True,
         'debug': False,
@@ -33,10 +33,10 @@ def logging(where: layout.Layout) -> Groups:
 
 
 def messaging(where: layout.Layout) -> Groups:
-    """The broker, and notifications and traces to it."""
+    """Return the broker, and notifications and traces to it."""
     return {
         'DEFAULT': {'transport_url': where.transport},
-        # The suite has a topic of its own, and takes nobody's messages.
+        # The suite's topic is its own: it takes no other service's messages.
         'oslo_messaging_notifications': {
             'driver': 'messagingv2', 'topics': 'notifications,diffcache'},
         'oslo_messaging_rabbit': {
@@ -54,7 +54,7 @@ def messaging(where: layout.Layout) -> Groups:
 
 def database(where: layout.Layout, name: str, group: str = 'database'
              ) -> Groups:
-    """A database of the centre; few connections, because there is one."""
+    """Return options of the one database, with few connections."""
     return {group: {
         'connection': where.database(name),
         'max_pool_size': 5,
@@ -63,7 +63,7 @@ def database(where: layout.Layout, name: str, group: str = 'database'
 
 
 def service_user(where: layout.Layout, user: str) -> dict[str, object]:
-    """Options with which a service logs in."""
+    """Return the options with which a service logs in."""
     return {
         'auth_type': 'password',
         'auth_url': where.url('keystone'),
@@ -77,7 +77,7 @@ def service_user(where: layout.Layout, user: str) -> dict[str, object]:
 
 
 def authtoken(where: layout.Layout, user: str) -> Groups:
-    """How a service verifies the tokens it is shown."""
+    """Return how a service verifies the tokens it is shown."""
     return {'keystone_authtoken': {
         **service_user(where, user),
         'www_authenticate_uri': where.url('keystone'),
@@ -88,7 +88,7 @@ def authtoken(where: layout.Layout, user: str) -> Groups:
 
 
 def concurrency(where: layout.Layout, name: str) -> Groups:
-    """A folder for locks between processes."""
+    """Return a folder for locks between processes."""
     return {'oslo_concurrency': {
         'lock_path': where.folder('run', 'locks', name)}}
 

@@ -14,7 +14,7 @@
 A host has a network, a mount and a UTS namespace, and a disk: a sparse file
 with XFS, which shares blocks between files as operators' hosts do. A process
 that does nothing but sleep holds the namespaces; the others enter them.
-Everybody on a host sees its disk at the same path, as on real hosts.
+All processes of a host see its disk at the same path, as on real hosts.
 """
 
 import os
@@ -70,7 +70,7 @@ exec sleep infinity
 
 
 def _ssh_folder() -> str:
-    """Where SSH looks: as it does itself, whatever HOME says.
+    """Return the folder that SSH reads, whatever HOME is.
 
     Tests have a HOME of their own, and must not look like other hosts.
     """

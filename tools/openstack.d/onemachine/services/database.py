@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""MariaDB, and what the databases contain before anybody uses them."""
+"""MariaDB, and what the databases contain before their first use."""
 
 import functools
 import pathlib
@@ -106,7 +106,7 @@ class Database:
                 return list(cursor.fetchall())
 
     def has_tables(self, name: str) -> bool:
-        """Whether a database was filled."""
+        """Return whether a database was filled."""
         return bool(self.execute(
             'SELECT 1 FROM information_schema.tables'
             f" WHERE table_schema = '{name}' LIMIT 1"))
@@ -116,7 +116,7 @@ class Database:
         return self._where.folder('cache', 'databases')
 
     def has_dump(self, key: str) -> bool:
-        """Whether the databases can be filled from a dump."""
+        """Return whether the databases can be filled from a dump."""
         return (self._dumps / f'{key}.sql').exists()
 
     def dump(self, key: str) -> None:

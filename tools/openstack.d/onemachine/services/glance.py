@@ -12,7 +12,7 @@
 """Glance: the centre's, and the site's own, which is an edge of the former.
 
 Both share database and store. The site's reaches the store by the address
-that lies behind the WAN.
+behind the WAN.
 """
 
 import collections.abc
@@ -82,7 +82,7 @@ class Glance:
                     'worker_self_reference_url': self.url(which),
                     'image_cache_dir': data / 'cache',
                     'workers': 0,
-                    # Whoever reads notifications sees which site's it was.
+                    # Readers of notifications see of which site it was.
                     'default_publisher_id': f'image.{_PUBLISHERS[which]}',
                 },
                 'paste_deploy': {
@@ -105,7 +105,7 @@ class Glance:
             }, groups)
 
     def url(self, which: str) -> str:
-        """Where one of both answers."""
+        """Return where one of both answers."""
         return f'http://{self._address(which)}:{layout.PORTS["glance"]}'
 
     def _address(self, which: str) -> str:
@@ -121,7 +121,7 @@ class Glance:
             log=self._where.folder('log') / 'glance-manage.log')
 
     def config(self, which: str) -> pathlib.Path:
-        """The configuration of one of both."""
+        """Return the configuration of one of both."""
         return self._where.etc / f'glance-{which}' / 'glance-api.conf'
 
     def ensure(self, which: str) -> bool:

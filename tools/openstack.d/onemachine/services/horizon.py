@@ -69,7 +69,7 @@ class Horizon:
             shutil.copy(path, enabled)
 
     def settings(self) -> dict[str, object]:
-        """The settings over Horizon's own, by name."""
+        """Return the settings over Horizon's own, by name."""
         where = self._where
         return {
             'ALLOWED_HOSTS': [where.centre],
@@ -106,7 +106,7 @@ class Horizon:
         return True
 
     def _digest(self) -> str:
-        """A checksum over what the static files are made from."""
+        """Return a checksum over what the static files are made from."""
         files: collections.abc.Iterable[pathlib.Path] = (
             layout.CHECKOUT / 'constraints.txt', self._settings,
             *self._panels(),
@@ -136,6 +136,6 @@ class Horizon:
 
 
 def _files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files below a folder, without what Python writes beside its own."""
+    """Return the files below a folder, without those of bytecode."""
     return sorted(path for path in folder.rglob('*')
                   if path.is_file() and path.parent.name != '__pycache__')

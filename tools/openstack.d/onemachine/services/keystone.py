@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Keystone, and the catalogue and users of everybody else."""
+"""Keystone, with the catalogue and users of all services."""
 
 from onemachine import layout
 from onemachine import place

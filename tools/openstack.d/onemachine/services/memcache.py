@@ -17,7 +17,7 @@ from onemachine import processes
 
 
 def address(where: layout.Layout) -> tuple[str, int]:
-    """Address and port at which it listens."""
+    """Return the address and port at which it listens."""
     return where.centre, layout.PORTS['memcached']
 
 

@@ -23,7 +23,7 @@ _TEMPLATE = '{scheme}://{username}:{password}@{hostname}:{port}/'
 
 
 def groups(where: layout.Layout, glance: str) -> common.Groups:
-    """Options of every service of Nova.
+    """Return the options of every service of Nova.
 
     :param glance: URL of the image service to use
     """

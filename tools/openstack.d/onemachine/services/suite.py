@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""This suite's services, and what it tells the others' configurations.
+"""This suite's services, and their options in other services' configuration.
 
 At the centre are the conductor, the API and the repository's agent; at the
 site an agent on every compute host and one beside the site's Glance. Agents
@@ -145,14 +145,14 @@ class Suite:
                 'advertise_url': f'https://{address}:{port}',
                 'key_file': where.etc / 'diffcache/key', **tls,
             },
-            # One folder of this machine is everybody's store.
+            # All hosts share one folder of this machine as their store.
             'versions': {'store': f'file://{where.data}/versions',
                          'directories': where.host / 'instances',
                          'manifests': 'true'},
         }
 
     def _lazy(self, host: str) -> dict[str, object]:
-        """How images are served on a host while they arrive."""
+        """Return how images are served on a host while they arrive."""
         folder = self._state(host) / 'lazy'
         return {'socket': folder / 'diffcached.sock', 'state_dir': folder,
                 'mount': self._where.host / 'lazy',
@@ -160,7 +160,7 @@ class Suite:
                 'worth_seconds': 0}
 
     def _ssd_cache(self) -> common.Groups:
-        """The SSD cache of a compute host: a file, and small."""
+        """Return the SSD cache of a compute host: a file, and small."""
         if not self._where.volumes:
             return {}
         folder = self._where.host / 'ssd-cache'
@@ -172,7 +172,7 @@ class Suite:
         }}
 
     def _messaging(self, role: str, host: str) -> common.Groups:
-        """The key that a host signs its messages with, and the authority."""
+        """Return options of the key that signs messages, and the authority."""
         return {'messaging': {
             'key_file': self._host_key(role, host),
             'authority_file': self._where.etc / 'diffcache/authority.pem'}}
@@ -235,7 +235,7 @@ class Suite:
         })
 
     def glance_paste(self, text: str) -> str:
-        """The site's pipeline, from the one that Glance comes with."""
+        """Return the site's pipeline, from the one that Glance comes with."""
         if not self._caching.enabled:
             return text
         return text.replace('cache cachemanage rootapp',
@@ -272,7 +272,7 @@ class Suite:
             log=self._where.folder('log') / 'diffcache-manage.log')
 
     def config(self, name: str) -> pathlib.Path:
-        """The configuration of a service or an agent."""
+        """Return the configuration of a service or an agent."""
         return self._where.etc / 'diffcache' / f'{name}.conf'
 
     def ensure_conductor(self) -> bool:
@@ -352,7 +352,7 @@ class Suite:
                   versions, USER)
 
     def _state(self, name: str) -> pathlib.Path:
-        """The folder of an agent's state."""
+        """Return the folder of an agent's state."""
         if name in self._where.hosts:
             return self._where.host / 'diffcache'
         return self._where.data / name
@@ -366,7 +366,7 @@ class Suite:
             OS_DIFFCACHE_CONFIG_FILES=str(self.config('api'))))
 
     def has_api(self) -> bool:
-        """Whether this version of the suite has an API."""
+        """Return whether this version of the suite has an API."""
         return importlib.util.find_spec(
             'diffcache_openstack.api.wsgi') is not None
 
@@ -395,7 +395,7 @@ def ensure_user() -> None:
 
 
 def socket(where: layout.Layout, name: str) -> pathlib.Path:
-    """The socket of an agent, as those beside it see it."""
+    """Return the socket of an agent, as those beside it see it."""
     if name in where.hosts:
         return where.host / 'diffcache/agent.sock'
     return where.data / name / 'agent.sock'

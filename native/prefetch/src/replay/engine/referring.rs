@@ -7,7 +7,7 @@ use super::super::{half_ns, Mode};
 use super::Engine;
 use crate::chunks::Chunk;
 
-/// Who asked for which chunk, and which requests wait at others than homes.
+/// Which instances requested which chunk, and which requests wait at others than homes.
 #[derive(Debug, Clone, Default)]
 pub struct Referrals {
     /// By chunk, in the order in which their requests were answered.
