@@ -145,6 +145,11 @@ class TestVersions(base.TestCase):
             check=True, capture_output=True, text=True).stdout
         self.assertEqual('1.2.0~dev7', printed.strip())
 
+    def test_modules_that_are_tried_are_those_of_the_package(self):
+        # The build's directory has a package of the same name.
+        self.assertIn("python -I -B -c 'import diffcache_openstack._native'",
+                      (DEBIAN / 'rules').read_text())
+
     def test_rust_is_the_one_that_the_tree_needs(self):
         wanted = re.search(
             r'^rust-version = "(.+)"$',
