@@ -22,6 +22,7 @@ own, too, which no upgrade of the packages changes.
 """
 
 import abc
+import collections
 import collections.abc
 import contextlib
 import hashlib
@@ -280,6 +281,7 @@ def setup() -> None:
     wait_for('the agent', is_ready)
     say('all services run:', *(f'{unit} {show(unit, "ActiveState")}'
                                for unit in UNITS))
+    say('exposure of 10:', *(f'{unit} {exposure(unit)}' for unit in UNITS))
 
 
 def show(unit: str, name: str) -> str:
@@ -288,12 +290,20 @@ def show(unit: str, name: str) -> str:
                f'diffcache-{unit}').strip()
 
 
+def exposure(unit: str) -> str:
+    """Return how far systemd rates a unit exposed, of 10.0 at most."""
+    shown = run('systemd-analyze', 'security', '--no-pager',
+                f'diffcache-{unit}')
+    return shown.splitlines()[-1].partition(': ')[2].split()[0]
+
+
 class Load(threading.Thread, abc.ABC):
     """Requests one after the other until it is stopped.
 
     :cvar may_fail: whether requests fail while the only one of a service that
         has several in production is started again
     :ivar failures: what failed, and when
+    :ivar kinds: how many failed with each type of error
     :ivar seconds: of each request that did not fail
     """
 
@@ -304,6 +314,7 @@ class Load(threading.Thread, abc.ABC):
         super().__init__(name=name, daemon=True)
         self._stopped = threading.Event()
         self.failures: list[str] = []
+        self.kinds: collections.Counter[str] = collections.Counter()
         self.seconds: list[float] = []
 
     @abc.abstractmethod
@@ -320,9 +331,10 @@ class Load(threading.Thread, abc.ABC):
             try:
                 self.request()
             except Exception as error:
+                kind = type(error).__name__
+                self.kinds[kind] += 1
                 self.failures.append(
-                    f'{time.strftime("%T", time.gmtime())}'
-                    f' {type(error).__name__}: {error}')
+                    f'{time.strftime("%T", time.gmtime())} {kind}: {error}')
                 self._stopped.wait(0.5)
             else:
                 self.seconds.append(time.monotonic() - started)
@@ -343,7 +355,8 @@ class Load(threading.Thread, abc.ABC):
         lines = [f'{self.name:<10} {len(self.seconds):>7} requests'
                  f' {len(self.failures):>4} failed'
                  f' median {seconds[len(seconds) // 2]:.4f} s'
-                 f' longest {seconds[-1]:.2f} s']
+                 f' longest {seconds[-1]:.2f} s'
+                 f' {dict(self.kinds) or ""}'.rstrip()]
         return '\n'.join(lines + [f'    {each}' for each
                                   in self.failures[:10]])
 

@@ -198,6 +198,18 @@ class TestVersions(base.TestCase):
             .debian_string(), printed.strip())
         self.assertIn('debian/version.py', (DEBIAN / 'rules').read_text())
 
+    def test_that_of_a_wheel_is_read_as_debian_writes_it(self):
+        printed = subprocess.run(
+            [sys.executable, '-B', DEBIAN / 'version.py', self.directory
+             / 'diffcache_openstack-1.2.0.dev7-cp311-abi3-linux_x86_64.whl'],
+            check=True, capture_output=True, text=True).stdout
+        self.assertEqual('1.2.0~dev7', printed.strip())
+
+    def test_modules_that_are_tried_are_those_of_the_package(self):
+        # The build's directory has a package of the same name.
+        self.assertIn("python -I -B -c 'import diffcache_openstack._native'",
+                      (DEBIAN / 'rules').read_text())
+
     def test_rust_is_the_one_that_the_tree_needs(self):
         wanted = re.search(
             r'^rust-version = "(.+)"$',
@@ -206,3 +218,34 @@ class TestVersions(base.TestCase):
         for name in 'cargo', 'rustc':
             self.assertIn(f'{name} (>= {wanted}) | {name}-web (>= {wanted})',
                           control)
+
+
+class TestProgram(base.TestCase):
+
+    def run_program(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run tools/debian-package, and return what it printed."""
+        return subprocess.run(
+            [loading.TREE / 'tools' / 'debian-package', *words],
+            capture_output=True, text=True, check=False)
+
+    def test_help_says_what_each_word_means(self):
+        done = self.run_program('--help')
+        self.assertEqual((0, ''), (done.returncode, done.stderr))
+        self.assertIn('build [--wheel FROM] DIR', done.stdout)
+        self.assertIn('MIRROR  the archive', done.stdout)
+
+    def test_wrong_words_build_nothing(self):
+        for words in ((), ('build',), ('build', '--wheel'),
+                      ('build', '--wheel', 'from'), ('try', 'directory')):
+            with self.subTest(words=words):
+                done = self.run_program(*words)
+                self.assertEqual((2, ''), (done.returncode, done.stdout))
+                self.assertIn('usage: tools/debian-package', done.stderr)
+
+    def test_packages_of_the_trial_have_one_name_in_each_release(self):
+        # debootstrap does not know what provides a name: Debian 13 has
+        # librsync2t64.
+        text = (loading.TREE / 'tools' / 'debian-package').read_text()
+        names = re.search(r'^INCLUDES=\(([^)]+)\)', text, re.M)[1].split()
+        self.assertIn('mariadb-server', names)
+        self.assertNotIn('librsync2', names)
