@@ -84,7 +84,7 @@ class TestRunStage(base.TestCase):
         shutil.copy(STAGE.with_name('results.py'), tools / 'lib')
         self.stage = tools / 'lib' / 'stage'
 
-    def totals(self, *commands: str) -> str:
+    def totals(self, *commands: str, arguments: str = '') -> str:
         self.stage.write_text('\n'.join((
             '#!/usr/bin/env bash', 'mkdir -p "$2/results/$1"',
             'RESULTS=$2/results/$1', f'. {STAGE.with_name("checks.sh")}',
@@ -92,7 +92,7 @@ class TestRunStage(base.TestCase):
         self.stage.chmod(0o755)
         return bash(
             'set -e; cd "$1"; WORK=$1 PASSED=0 FAILED=0 SKIPPED=0 SUMMARY=()'
-            ' FAILED_STAGES=(); run_stage unit >"$1/out";'
+            f' FAILED_STAGES=(); run_stage unit {arguments} >"$1/out";'
             ' echo $PASSED $FAILED $SKIPPED "${FAILED_STAGES[@]}"',
             str(self.directory))
 
@@ -113,6 +113,22 @@ class TestRunStage(base.TestCase):
             'check one true', 'echo "check two: failed"',
             'echo " - Failed: 3"'))
 
+    def test_arguments_are_the_stage_s(self):
+        self.assertEqual('1 0 0', self.totals(
+            'check given [ "$3,$4,$#" = "a b,--failing,4" ]',
+            'finish_checks', arguments="'a b' --failing"))
+
+    def test_the_slowest_tests_are_shown(self):
+        table = ['Test id                   Runtime (s)',
+                 '------------------------  -----------',
+                 'tests.functional.one.One       20.013',
+                 'tests.functional.one.Two        3.000']
+        self.totals('check one true', 'cat <<END', 'tests.functional.one.One',
+                    *table, '[ 3s] stopping', 'tests.other', 'END',
+                    'finish_checks')
+        self.assertEqual(
+            table, (self.directory / 'out').read_text().splitlines()[1:])
+
     def test_results_that_cannot_be_read(self):
         self.assertEqual('0 1 0 unit', self.totals(
             'mkdir "$RESULTS/a.checks"'))
@@ -120,9 +136,22 @@ class TestRunStage(base.TestCase):
 
 class TestArguments(base.TestCase):
 
+    def test_what_one_stage_is_given(self):
+        self.assertEqual('trials: a.b --failing', bash(
+            'parse_arguments "$@"; echo "${WANTED[*]}: ${ARGUMENTS[*]}"',
+            'trials', '--', 'a.b', '--failing'))
+
+    def test_stages_that_take_arguments_pass_them_on(self):
+        text = STAGE.read_text()
+        for name in bash('echo "${TAKING[@]}"').split():
+            [body] = re.findall(rf'(?ms)^run_{name}\(\) {{\n(.*?)^}}', text)
+            self.assertRegex(body, r'\$(\{?@|\{@)')
+
     def test_wrong_usage(self):
         for arguments in (['--slow'], ['nonsense'], ['--state'],
-                          ['--fast', 'trials']):
+                          ['--fast', 'trials'], ['trials', '--'],
+                          ['--', 'test_glance'], ['docs', '--', 'x'],
+                          ['unit', 'trials', '--', 'x'], ['all', '--', 'x']):
             with self.subTest(arguments=arguments):
                 result = subprocess.run(
                     [SCRIPT, *arguments], capture_output=True, text=True)
