@@ -123,6 +123,22 @@ class RoleTest(KollaTestCase):
             self.assertLessEqual(set(program), scripts)
             self.assertEqual(1, len(program))
 
+    def test_each_service_has_a_health_check(self):
+        for name, service in self.services.items():
+            [variable] = re.findall(r'\w+', service['healthcheck'])
+            [test] = re.findall(r'\{\{ (\w+_test) \}\}',
+                                self.defaults[variable]['test'])
+            kind, command = self.defaults[test]
+            self.assertEqual('CMD-SHELL', kind, name)
+            self.assertRegex(command, r'^(healthcheck_\w+|diffcache) ', name)
+
+    def test_the_health_of_the_ssd_cache_is_asked_of_it(self):
+        _kind, command = self.defaults['diffcache_ssdcache_healthcheck_test']
+        program, *words, control = command.split(' ', 4)
+        self.assertEqual(['ssdcache', 'status', '--control'], words)
+        text = (ROLE / 'templates/diffcache.conf.j2').read_text()
+        self.assertIn(f'\ncontrol = {control}\n', text)
+
     def test_each_service_has_a_handler_a_configuration_and_a_group(self):
         names = {each['name']
                  for each in read_yaml(ROLE / 'handlers/main.yml')}
