@@ -54,17 +54,17 @@ name of the same file.
         default='/var/lib/diffcache/lazy/mount',
         help='''
 Directory below which diffcached mounts a file system for each image. The users
-of Nova and of QEMU need to pass through it. The unit diffcache-lazy-mount names
-it, too.
+of Nova and of QEMU need to pass through it. The unit diffcache-lazy-mount
+names it, too.
 '''),
     cfg.StrOpt(
         'mounter',
         sample_default='/run/diffcache-lazy-mount.sock',
         help='''
-Path of the unix socket of the mounter, a process that mounts for diffcached and
-has no other task: diffcached needs no privilege then. The unit diffcache-lazy
-sets it in the environment, which comes before this file. If it is not set,
-diffcached mounts itself, and needs CAP_SYS_ADMIN.
+Path of the unix socket of the mounter, a process that mounts for diffcached
+and has no other task: diffcached needs no privilege then. The unit
+diffcache-lazy sets it in the environment, which comes before this file. If it
+is not set, diffcached mounts itself, and needs CAP_SYS_ADMIN.
 '''),
     cfg.FloatOpt(
         'wait',
