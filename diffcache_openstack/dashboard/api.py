@@ -39,7 +39,7 @@ _FAILURES = (sdk_exceptions.SDKException, auth_exceptions.ClientException,
              exceptions.ServiceCatalogException)
 _MOST_NAMES = 1000
 _DIGITS = re.compile(r'\b[0-9a-f]{12}\b')
-# The service waits for two runs of the solver, 20 s each by default, and a minute.
+# The service waits for two runs of the solver, of 20 s each, and a minute.
 _TIMEOUT_S = 120
 _UNAUTHORIZED = 401
 _UNAVAILABLE = 503
@@ -60,8 +60,8 @@ class Failed(Exception):
 def client(request: http.HttpRequest) -> proxy.Proxy:
     """Return the service's proxy for the user of a request.
 
-    A call fails if the service sends nothing for so many seconds as the setting
-    ``IMAGE_CACHE_API_TIMEOUT`` says: Horizon has few processes.
+    A call fails if the service sends nothing for as many seconds as the
+    setting ``IMAGE_CACHE_API_TIMEOUT``: Horizon has few processes.
 
     :raises ServiceCatalogException: the service is not in the catalogue
     """
@@ -122,6 +122,10 @@ def unreported() -> collections.abc.Iterator[None]:
 
 def _reason(error):
     """Return the message of the service; not the URL of its endpoint."""
+    if isinstance(error, auth_exceptions.ConnectTimeout):
+        return _('The API of the image cache did not answer in time.')
+    if isinstance(error, auth_exceptions.ConnectionError):
+        return _('The API of the image cache cannot be reached.')
     response = getattr(error, 'response', None)
     if response is not None and str(response.status_code) in error.message:
         # The SDK found no text in it: not the service, but a proxy answered.

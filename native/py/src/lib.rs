@@ -1,6 +1,6 @@
 //! `diffcache_openstack._native`: the native parts as one Python extension module.
 //!
-//! Each submodule binds one crate and registers its names here; no logic lives in this crate.
+//! Each submodule binds one crate and registers its names here; this crate has no logic.
 
 use pyo3::prelude::*;
 

@@ -45,7 +45,7 @@ pub enum PatchError {
         "the base is not the one that the patch was created from (content id {expected}): {reason}"
     )]
     BaseMismatch {
-        /// Content id of the base that the patch wants.
+        /// Content id of the base that the patch needs.
         expected: String,
         /// What shows it.
         reason: String,

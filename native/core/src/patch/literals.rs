@@ -71,7 +71,7 @@ impl Literals {
     }
 
     /// Gives repeats copies of their own where reading them where they first occur costs a reader more
-    /// than twice the window that it wants. Returns the new parts, which follow all literals so far.
+    /// than twice the window that it needs. Returns the new parts, which follow all literals so far.
     pub fn unshare(&mut self, coded: &Coded) -> Vec<Part> {
         let mut next = 0;
         let mut parts = Vec::new();

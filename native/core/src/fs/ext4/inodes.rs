@@ -1,6 +1,6 @@
 //! Inodes, and the blocks of their content (kernel documentation, filesystems/ext4: "Index Nodes", "The Contents of inode.i_block").
 //!
-//! Checksums are not compared: who forges an image computes them as well, and a wrong answer costs no more than chunks that were fetched in vain.
+//! Checksums are not compared: a forger computes them as well, and a wrong answer costs no more than chunks that were fetched in vain.
 
 use std::cell::Cell;
 

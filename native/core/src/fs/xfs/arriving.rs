@@ -1,7 +1,7 @@
 //! The files of XFS of version 5 whose inodes are here ("XFS Algorithms & Data Structures", chapters "On-disk Inode" and "Data Extents").
 //!
 //! Inodes are allocated where there is room, and trees say where: trees that guests do not read to open files. But an inode of version 5 has its own
-//! number, so that those that a guest reads are recognised. Checksums are not compared: who forges an image computes them as well, and a wrong answer
+//! number, so that those that a guest reads are recognised. Checksums are not compared: a forger computes them as well, and a wrong answer
 //! costs no more than chunks that were fetched in vain.
 
 use super::super::arriving::{Blocks, FilePiece, Files};
