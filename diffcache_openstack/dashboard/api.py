@@ -39,7 +39,7 @@ _FAILURES = (sdk_exceptions.SDKException, auth_exceptions.ClientException,
              exceptions.ServiceCatalogException)
 _MOST_NAMES = 1000
 _DIGITS = re.compile(r'\b[0-9a-f]{12}\b')
-# The service waits for two runs of the solver, 20 s each by default, and a minute.
+# The service waits for two runs of the solver, of 20 s each, and a minute.
 _TIMEOUT_S = 120
 _UNAUTHORIZED = 401
 _UNAVAILABLE = 503
@@ -60,8 +60,8 @@ class Failed(Exception):
 def client(request: http.HttpRequest) -> proxy.Proxy:
     """Return the service's proxy for the user of a request.
 
-    A call fails if the service sends nothing for so many seconds as the setting
-    ``IMAGE_CACHE_API_TIMEOUT`` says: Horizon has few processes.
+    A call fails if the service sends nothing for as many seconds as the
+    setting ``IMAGE_CACHE_API_TIMEOUT``: Horizon has few processes.
 
     :raises ServiceCatalogException: the service is not in the catalogue
     """

@@ -238,23 +238,23 @@ def moves(
     found = []
     wanted = sorted(placement.templates) + sorted(placement.patches)
     for *parts, host in wanted:
-        key: typing.Any = tuple(parts)
-        holders = held.setdefault(key, [])
+        object_key: typing.Any = tuple(parts)
+        holders = held.setdefault(object_key, [])
         if host in holders:
             continue
         size = float(
-            instance.sizes[key[0]]
-            if len(key) == 1
-            else instance.patch_sizes[patch_index[key]]
+            instance.sizes[object_key[0]]
+            if len(object_key) == 1
+            else instance.patch_sizes[patch_index[object_key]]
         )
         site = instance.sites[host - 1]
         near = [h for h in holders if instance.sites[h - 1] == site]
         source = near[0] if near else instances.REPOSITORY
         link = instance.bandwidths.peer if near else instance.bandwidths.repo
-        if not near and len(key) == 1:
-            size = float(instance.wire_sizes[key[0]])
+        if not near and len(object_key) == 1:
+            size = float(instance.wire_sizes[object_key[0]])
         seconds = instances.fetch_seconds(size, float(link[host - 1]))
-        found.append(Move(key, host, source, size, seconds))
+        found.append(Move(object_key, host, source, size, seconds))
         holders.append(host)
     return found
 
