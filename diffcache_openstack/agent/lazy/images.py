@@ -114,6 +114,16 @@ class Users(typing.NamedTuple):
     boot_sets: lazy_boot_sets.BootSets | None = None
 
 
+@contextlib.contextmanager
+def _warned(content_id: str) -> collections.abc.Iterator[None]:
+    """Log why one content could not be checked; others are, all the same."""
+    try:
+        yield
+    except (exceptions.DiffCacheError, OSError) as error:
+        LOG.warning('Could not check the content %s, which is served while it'
+                    ' arrives: %s', content_id, error)
+
+
 class LazyImages:
     """Has images served while they arrive, and accounts for them.
 
@@ -362,14 +372,26 @@ class LazyImages:
                 if self._is_set(content_id):
                     self._renew_set(content_id, status)
                     continue
-                try:
+                with _warned(content_id):
                     self._look_at(content_id, status)
-                except (exceptions.DiffCacheError, OSError) as error:
-                    LOG.warning('Could not check the content %s, which is'
-                                ' served while it arrives: %s',
-                                content_id, error)
             if self._sets is not None:
                 self._sets.look(found)
+            whole = self._find_whole(found)
+        # Without the lock: this reads each image to its end.
+        for content_id, served in whole:
+            with _warned(content_id):
+                self._hold(views.Key(views.TEMPLATES, content_id),
+                           pathlib.Path(found[content_id]['data_path']),
+                           served)
+
+    def _find_whole(self, found: dict[str, daemons.Document]
+                    ) -> list[tuple[str, Served]]:
+        """Return the images that are whole and no objects of the host yet."""
+        return [(content_id, served)
+                for content_id, served in self._served.items()
+                if found[content_id].get('complete')
+                and not served.held and not served.released
+                and not self._is_set(content_id)]
 
     def _renew_set(self, content_id: str, status: daemons.Document) -> None:
         try:
@@ -534,9 +556,6 @@ class LazyImages:
             self._renew_sources(key, status)
             # The agent may have ended before it did this.
             self._hydrate_set(content_id, status, self._serving_options())
-        elif not served.held and not served.released \
-                and self._has_manifest(content_id):
-            self._hold(key, pathlib.Path(status['data_path']), served)
         if served.released:
             if not served.in_cache:
                 self._drop(key, served)
@@ -577,21 +596,28 @@ class LazyImages:
 
     def _hold(self, key: views.Key, data: pathlib.Path, served: Served
               ) -> None:
-        """Make an object of a whole image, verified once more."""
+        """Make an object of a whole image, verified once more.
+
+        Called without the lock. The image may be removed meanwhile.
+        """
+        if not self._has_manifest(key.id):
+            return
         held = self._host.held
         staged = held.staging(f'{key.id}.{uuid.uuid4().hex}')
         os.link(data, staged)
         try:
             held.inspector.deep(key, staged, held.manifest(key.id))
-            with contextlib.ExitStack() as stack:
+            with self._lock, contextlib.ExitStack() as stack:
+                if self._served.get(key.id) is not served or served.released:
+                    return
                 held.take(key, staged)
                 stack.enter_context(held.lease(key))
                 # The bytes are the object's from now on.
                 served.uses.close()
                 served.uses = stack.pop_all()
+                served.held = True
         finally:
             staged.unlink(missing_ok=True)
-        served.held = True
         LOG.info('Image content %s has arrived whole and is held', key.id)
         self._supply.transfers.offer(key)
         self._host.object_added()

@@ -447,6 +447,48 @@ class LazyImagesTest(LazyImagesCase):
         self.assertEqual({}, self.daemon.served)
         self.assertFalse(self.host.held.in_use(KEY))
 
+    @contextlib.contextmanager
+    def verifying(self):
+        """Have a whole image verified for as long as this lasts."""
+        begun, go_on = threading.Event(), threading.Event()
+        self.lazy.open('image')
+        self.daemon.complete(KEY.id, CONTENT)
+        inspector = self.host.held.inspector
+        verify = inspector.deep
+
+        def deep(*args):
+            begun.set()
+            self.assertTrue(go_on.wait(60))
+            return verify(*args)
+
+        looking = threading.Thread(target=self.lazy.look)
+        with mock.patch.object(inspector, 'deep', deep):
+            looking.start()
+            try:
+                self.assertTrue(begun.wait(60))
+                yield
+            finally:
+                go_on.set()
+                looking.join()
+
+    def test_servers_do_not_wait_while_a_whole_image_is_verified(self):
+        with self.verifying():
+            opened = threading.Thread(target=self.lazy.open, args=['image'])
+            opened.start()
+            opened.join(60)
+            self.assertFalse(opened.is_alive())
+            self.assertFalse(self.lazy.describe_served()[0]['held'])
+        self.assertTrue(self.lazy.describe_served()[0]['held'])
+
+    def test_an_image_that_is_released_while_it_is_verified(self):
+        with self.verifying():
+            self.lazy.release(KEY.id)
+        self.assertNotIn(KEY, self.host.held)
+        self.assertEqual([], os.listdir(self.host.held.root / 'staging'))
+        self.lazy.look()
+        self.assertEqual({}, self.daemon.served)
+        self.assertEqual(3 * SIZE, self.host.held.spare())
+
     def arrive(self, *users):
         """Have an image arrive, and all leave it; returns reported states."""
         self.lazy.open('image')
