@@ -15,9 +15,12 @@ import typing
 
 from django import http
 from django import urls
+from horizon import exceptions
+from horizon import forms
 from horizon import tables
 from horizon import tabs
 from horizon.utils import memoized
+from openstack_dashboard import policy
 
 from diffcache_openstack.dashboard import api
 
@@ -85,6 +88,25 @@ class DetailView(tabs.TabbedTableView):
         context[self.resource] = self.get_resource()
         context['url'] = urls.reverse(self.index)
         return context
+
+
+class FormView(forms.ModalFormView):
+    """A form for users who have a right.
+
+    :cvar rule: of the API, for the call that the form leads to
+    """
+
+    rule = ''
+
+    def dispatch(self, request: http.HttpRequest, *args: typing.Any,
+                 **kwargs: typing.Any) -> http.HttpResponse:
+        """Handle a request of a user who has the right.
+
+        :raises NotAuthorized: the user has not
+        """
+        if not policy.check((('diffcache', self.rule),), request):
+            raise exceptions.NotAuthorized
+        return super().dispatch(request, *args, **kwargs)
 
 
 class Look:

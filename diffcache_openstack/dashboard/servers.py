@@ -16,11 +16,8 @@ import typing
 from django import http
 from django import shortcuts
 from django import urls
-from horizon import exceptions
-from horizon import forms
 from horizon import tabs
 from horizon.utils import http as http_utils
-from openstack_dashboard import policy
 
 from diffcache_openstack.dashboard import pages
 
@@ -131,25 +128,13 @@ class ActionsView(Part, tabs.TabbedTableView):
                                           f'tab={self.tab}'))
 
 
-class FormView(Part, forms.ModalFormView):
+class FormView(Part, pages.FormView):
     """A form about a server; its tab follows.
 
     :cvar url_name: of its address
-    :cvar rule: of the API, about what it is for
     """
 
     url_name = ''
-    rule = ''
-
-    def dispatch(self, request: http.HttpRequest, *args: typing.Any,
-                 **kwargs: typing.Any) -> http.HttpResponse:
-        """Handle a request of a user who has the right.
-
-        :raises NotAuthorized: the user has not
-        """
-        if not policy.check((('diffcache', self.rule),), request):
-            raise exceptions.NotAuthorized
-        return super().dispatch(request, *args, **kwargs)
 
     def get_success_url(self) -> str:
         """Return the address of the tab."""

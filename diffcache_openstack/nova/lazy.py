@@ -36,7 +36,7 @@ LOG = logging.getLogger(__name__)
 
 # Of an unfinished link or file beside the one that it replaces.
 SUFFIX = '.diffcache'
-# How often links are looked after, seconds.
+# Seconds between checks of links.
 LOOK_SECONDS = 5.0
 _HASH = 'hash'
 _MIGRATION = 'live_migration'

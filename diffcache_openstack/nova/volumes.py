@@ -210,7 +210,8 @@ class VolumeCache:
         volume_id = _volume_id(connection)
         device = volume_nodes.find_device(domain.XMLDesc(0), volume_id)
         with _showing(domain, device, volume_id, size) as known:
-            domains.resize_disk(domain, device, known)
+            # Without a device, that has raised.
+            domains.resize_disk(domain, typing.cast(str, device), known)
 
     def begin(self, connections: collections.abc.Iterable[Connection]
               ) -> None:

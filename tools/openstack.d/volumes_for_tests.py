@@ -41,8 +41,8 @@ class FilesForTestsDriver(driver.VolumeDriver):
     def _folder(self) -> pathlib.Path:
         return pathlib.Path(CONF.state_path, 'files')
 
-    def _path(self, thing) -> pathlib.Path:
-        return self._folder / thing.name
+    def _path(self, resource) -> pathlib.Path:
+        return self._folder / resource.name
 
     # -- volumes
 

@@ -49,7 +49,7 @@ from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 
-# How often images are looked after, seconds.
+# Seconds between checks of images.
 LOOK_SECONDS = 2.0
 # diffcached ranks all homes, and uses so many of them.
 MOST_HOMES = 64

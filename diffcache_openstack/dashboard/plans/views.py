@@ -15,7 +15,6 @@ import typing
 
 from django import urls
 from django.utils.translation import gettext_lazy as _
-from horizon import forms as horizon_forms
 
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard import pages
@@ -35,9 +34,10 @@ class IndexView(pages.ListView):
     failure = _('Could not list plans')
 
 
-class CreateView(horizon_forms.ModalFormView):
+class CreateView(pages.FormView):
     """The form to compute a plan."""
 
+    rule = 'diffcache:plans:create'
     form_class = forms.CreateForm
     form_id = 'compute_plan_form'
     template_name = 'image_cache/plans/create.html'

@@ -13,7 +13,6 @@
 
 from django import urls
 from django.utils.translation import gettext_lazy as _
-from horizon import forms as horizon_forms
 
 from diffcache_openstack.dashboard import pages
 from diffcache_openstack.dashboard.precache import forms
@@ -39,9 +38,10 @@ class IndexView(pages.ListView):
         return found
 
 
-class CreateView(horizon_forms.ModalFormView):
+class CreateView(pages.FormView):
     """The form to create a precache job."""
 
+    rule = 'diffcache:precache_jobs:create'
     form_class = forms.CreateForm
     form_id = 'create_precache_job_form'
     template_name = 'image_cache/precache/create.html'

@@ -30,6 +30,7 @@ import urllib.parse
 from django import test
 from openstack import exceptions
 from openstack_auth import policy
+from openstack_dashboard import policy as dashboard_policy
 from openstack_dashboard.test import helpers
 import requests
 from requests import adapters
@@ -151,6 +152,12 @@ class PageTest(helpers.BaseAdminViewTests):
             POLICY_CHECK_FUNCTION='openstack_auth.policy.check')
         settings.enable()
         self.addCleanup(settings.disable)
+
+    def without(self, rule):
+        """Return a context in which the user lacks one right."""
+        return helpers.mock.patch.object(
+            dashboard_policy, 'check', lambda rules, request, target=None:
+            rule not in (name for _service, name in rules))
 
     def act_as(self, role, catalog=None):
         """Have a user of the project log in; members are readers too."""

@@ -136,6 +136,14 @@ class CreateTest(needs.PageTest):
         self.answer('/sites', needs.listing('sites', {'name': 'edge'},
                                             {'name': 'north'}))
 
+    def test_no_form_without_the_right(self):
+        with self.without('diffcache:plans:create'):
+            response = self.client.get(CREATE)
+            self.assertTemplateUsed(response, 'not_authorized.html')
+            response = self.client.post(CREATE, {})
+            self.assertTemplateUsed(response, 'not_authorized.html')
+        self.assertEqual([], self.wire.sent)
+
     def test_sites_are_offered(self):
         response = self.client.get(CREATE)
         self.assertContains(response, 'value="north"')

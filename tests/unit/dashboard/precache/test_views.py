@@ -122,6 +122,14 @@ class CreateTest(needs.PageTest):
             {'name': 'hub', 'site': 'centre', 'role': 'repository'}))
         self.answer('/precache-jobs', {'precache_job': JOB}, 202, 'POST')
 
+    def test_no_form_without_the_right(self):
+        with self.without('diffcache:precache_jobs:create'):
+            response = self.client.get(CREATE)
+            self.assertTemplateUsed(response, 'not_authorized.html')
+            response = self.client.post(CREATE, {})
+            self.assertTemplateUsed(response, 'not_authorized.html')
+        self.assertEqual([], self.wire.sent)
+
     def test_images_and_hosts_are_offered(self):
         response = self.client.get(CREATE)
         self.assertContains(response, 'value="i1"')

@@ -1,0 +1,44 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The line with which benchmarks show the machine and its load."""
+
+import os
+import sys
+
+import fixtures
+
+from tests import base
+from tests.unit.tools import loading
+
+machine = loading.load('../bench/machine')
+
+
+class MachineTest(base.TestCase):
+
+    def test_load_and_processors(self):
+        self.patch(os, 'getloadavg', lambda: (1.25, 2.0, 30.06))
+        self.patch(os, 'cpu_count', lambda: 64)
+        self.patch(os, 'sched_getaffinity', lambda _pid: {0, 3})
+        text = machine.describe()
+        self.assertTrue(text.startswith('machine: 2 of 64 processors ('), text)
+        self.assertTrue(text.endswith('; load average 1.2 2.0 30.1'), text)
+
+    def test_figures_are_alone_on_standard_output(self):
+        output = self.useFixture(fixtures.StringStream('stdout')).stream
+        errors = self.useFixture(fixtures.StringStream('stderr')).stream
+        self.patch(sys, 'stdout', output)
+        self.patch(sys, 'stderr', errors)
+        machine.report()
+        output.seek(0)
+        errors.seek(0)
+        self.assertEqual('', output.read())
+        self.assertIn('load average', errors.read())
