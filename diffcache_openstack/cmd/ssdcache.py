@@ -78,6 +78,60 @@ def _add_discard_dirty(parser: argparse.ArgumentParser) -> None:
              ' back: the volume has older ones.')
 
 
+def _add_device(parser: argparse.ArgumentParser) -> None:
+    """Add where the cache is, and where it is reached."""
+    parser.add_argument(
+        '--device', required=True, metavar='FILE',
+        help='Block device or file for the cached blocks.')
+    parser.add_argument('--socket', required=True, metavar='PATH',
+                        help='Unix socket of NBD.')
+    parser.add_argument('--control', required=True, metavar='PATH',
+                        help='Unix socket for the other commands.')
+    parser.add_argument(
+        '--state', metavar='DIR', default=server.default_state(),
+        help='Directory to note in that the device failed, or that it has'
+             ' blocks which a volume lacks; must survive a restart of the'
+             ' host (default: %(default)s).')
+    parser.add_argument(
+        '--capacity', required=True, metavar='BLOCKS', type=_number,
+        help='Size of the cache, in blocks of 4 KiB.')
+    parser.add_argument(
+        '--format', action='store_true', dest='is_new',
+        help='Make the device an empty cache. What it has is lost.')
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    """Add which blocks are cached, for how long, and followed."""
+    parser.add_argument(
+        '--evict', choices=simulation.EVICTIONS, default='lru',
+        help='Which block leaves a full partition (default: lru).')
+    parser.add_argument(
+        '--admission', metavar='N', type=int, default=1,
+        choices=range(1, server.MAX_ADMISSION + 1),
+        help='Cache a block at the N-th reference to it within as many'
+             ' references as the volume\'s limit, unless the volume has'
+             ' a number of its own (default: 1).')
+    parser.add_argument(
+        '--sequential-cutoff', metavar='BYTES', type=_number, default=0,
+        help='Do not cache what a request adds after this many bytes in'
+             ' sequence, unless the volume has a number of its own; 0 for'
+             ' never (default: 0).')
+    parser.add_argument(
+        '--dirty-max', metavar='BLOCKS|PERCENT%', type=_dirty_max,
+        default='50%',
+        help='The most blocks of a volume in the mode write-back that only'
+             ' the cache has, or their share of the volume\'s limit'
+             ' (default: 50%%).')
+    parser.add_argument(
+        '--dirty-age', metavar='SECONDS', type=_number, default=30,
+        help='Write a block back after this time (default: 30).')
+    parser.add_argument(
+        '--samples', metavar='BLOCKS', type=_number,
+        default=server.SAMPLES,
+        help='Follow so many blocks of each volume for its curve, at most;'
+             ' 0 for none (default: %(default)s).')
+
+
 class Serve(quick.Quick, command.Command):
     """Serve volumes over NBD behind a cache on an SSD.
 
@@ -89,24 +143,7 @@ class Serve(quick.Quick, command.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--device', required=True, metavar='FILE',
-            help='Block device or file for the cached blocks.')
-        parser.add_argument('--socket', required=True, metavar='PATH',
-                            help='Unix socket of NBD.')
-        parser.add_argument('--control', required=True, metavar='PATH',
-                            help='Unix socket for the other commands.')
-        parser.add_argument(
-            '--state', metavar='DIR', default=server.default_state(),
-            help='Directory to note in that the device failed, or that it has'
-                 ' blocks which a volume lacks; must survive a restart of the'
-                 ' host (default: %(default)s).')
-        parser.add_argument(
-            '--capacity', required=True, metavar='BLOCKS', type=_number,
-            help='Size of the cache, in blocks of 4 KiB.')
-        parser.add_argument(
-            '--format', action='store_true', dest='is_new',
-            help='Make the device an empty cache. What it has is lost.')
+        _add_device(parser)
         parser.add_argument(
             '--volume', action='append', type=_volume, default=[],
             metavar='NAME=ORIGIN[,mode=MODE][,limit=BLOCKS]'
@@ -118,34 +155,7 @@ class Serve(quick.Quick, command.Command):
                  ' the cache (default: an equal part of what the limits of'
                  ' others leave); for sequential and admission see'
                  ' --sequential-cutoff and --admission. May be repeated.')
-        parser.add_argument(
-            '--evict', choices=simulation.EVICTIONS, default='lru',
-            help='Which block leaves a full partition (default: lru).')
-        parser.add_argument(
-            '--admission', metavar='N', type=int, default=1,
-            choices=range(1, server.MAX_ADMISSION + 1),
-            help='Cache a block at the N-th reference to it within as many'
-                 ' references as the volume\'s limit, unless the volume has'
-                 ' a number of its own (default: 1).')
-        parser.add_argument(
-            '--sequential-cutoff', metavar='BYTES', type=_number, default=0,
-            help='Do not cache what a request adds after this many bytes in'
-                 ' sequence, unless the volume has a number of its own; 0 for'
-                 ' never (default: 0).')
-        parser.add_argument(
-            '--dirty-max', metavar='BLOCKS|PERCENT%', type=_dirty_max,
-            default='50%',
-            help='The most blocks of a volume in the mode write-back that only'
-                 ' the cache has, or their share of the volume\'s limit'
-                 ' (default: 50%%).')
-        parser.add_argument(
-            '--dirty-age', metavar='SECONDS', type=_number, default=30,
-            help='Write a block back after this time (default: 30).')
-        parser.add_argument(
-            '--samples', metavar='BLOCKS', type=_number,
-            default=server.SAMPLES,
-            help='Follow so many blocks of each volume for its curve, at most;'
-                 ' 0 for none (default: %(default)s).')
+        _add_rules(parser)
         _add_discard_dirty(parser)
         return parser
 

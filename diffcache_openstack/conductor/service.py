@@ -94,39 +94,15 @@ class ConductorService(service.Service):
         buses.warn_if_open(self._bus.security)
         self._ledger = ledger.DatabaseLedger(
             self._database, self.conf.messaging.signature_lifetime)
-        self._notifier = agent_notifier.Notifier(
-            self.conf, self._database,
-            agent_api.AgentAPI(self._bus, self.conf))
-        self._planner = planner.Planner(self.conf, self._database, name)
-        self._proposals = proposals.Proposals(
-            self.conf, self._database, self._planner, self._notifier)
-        self._precacher = precache.Precacher(
-            self.conf, self._database, self._planner, self._notifier, name)
+        self._put_planning_together(name)
         agents = self._put_versions_together(name)
-        volumes = volume_caches.VolumeCaches(
-            self._database, self._nova, agent_volumes_api.AgentVolumesAPI(
-                self._bus, self.conf))
-        arriving = hydrations.Hydrations(
-            self._database, self._nova,
-            agent_lazy_api.AgentLazyAPI(self._bus, self.conf))
         self._liveness = liveness.Liveness(self.conf, self._database)
-        site_maps = self._maps = maps.Maps(self.conf, self._database)
+        self._maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
             # A name that stays the same over restarts: the broker keeps a
             # queue for each name for ever.
             oslo_messaging.Target(topic=conductor_api.TOPIC, server=machine),
-            [agent_endpoint.ConductorManager(
-                self._database, site_maps, self._planner, self._notifier,
-                image_records.Verifier(self._bus.security),
-                volumes,
-                self._bus.security.key),
-             cost_endpoint.CostsManager(self.conf, self._database, site_maps),
-             control_endpoint.ControlManager(
-                 self._database, self._proposals, self._precacher),
-             volumes_rpc.VolumesManager(volumes),
-             lazy_endpoint.LazyManager(self.conf, self._database, arriving),
-             versions_rpc.VersionsManager(
-                 self._versions, agents, heads.StoreHeads(self._database))],
+            self._endpoints(agents),
             gate.Gate(methods.CONDUCTOR, self._bus.security, self._ledger))
         self._notifier.start()
         self._bus.start(self._server)
@@ -134,6 +110,35 @@ class ConductorService(service.Service):
             self._listener = demand.History(self._database).listener(
                 self.conf)
             self._listener.start()
+        self._add_timers()
+        self._start_metrics()
+        LOG.info('Conductor %s is ready', name)
+
+    def _endpoints(self, agents):
+        """Return what answers RPC.
+
+        :param agents: the calls to agents that concern versions
+        """
+        volumes = volume_caches.VolumeCaches(
+            self._database, self._nova, agent_volumes_api.AgentVolumesAPI(
+                self._bus, self.conf))
+        arriving = hydrations.Hydrations(
+            self._database, self._nova,
+            agent_lazy_api.AgentLazyAPI(self._bus, self.conf))
+        security = self._bus.security
+        return [
+            agent_endpoint.ConductorManager(
+                self._database, self._maps, self._planner, self._notifier,
+                image_records.Verifier(security), volumes, security.key),
+            cost_endpoint.CostsManager(self.conf, self._database, self._maps),
+            control_endpoint.ControlManager(
+                self._database, self._proposals, self._precacher),
+            volumes_rpc.VolumesManager(volumes),
+            lazy_endpoint.LazyManager(self.conf, self._database, arriving),
+            versions_rpc.VersionsManager(
+                self._versions, agents, heads.StoreHeads(self._database))]
+
+    def _add_timers(self):
         interval = self.conf.conductor.check_interval
         for task in (self._check_hosts, self._plan_due_sites, self._precache,
                      self._look_after_versions, self._tidy_ledger):
@@ -142,8 +147,6 @@ class ConductorService(service.Service):
         for task in (self._order_patches, self._prune_map_changes):
             self.tg.add_timer(_UPKEEP_INTERVAL, task,
                               initial_delay=_UPKEEP_INTERVAL)
-        self._start_metrics()
-        LOG.info('Conductor %s is ready', name)
 
     def stop(self, graceful: bool = False) -> None:
         """Finish the calls in progress, then stop."""
@@ -172,6 +175,16 @@ class ConductorService(service.Service):
             options.listen, registry, collector.problems,
             shared=self.conf.conductor.workers > 1)
         self.metrics.start()
+
+    def _put_planning_together(self, name):
+        self._notifier = agent_notifier.Notifier(
+            self.conf, self._database,
+            agent_api.AgentAPI(self._bus, self.conf))
+        self._planner = planner.Planner(self.conf, self._database, name)
+        self._proposals = proposals.Proposals(
+            self.conf, self._database, self._planner, self._notifier)
+        self._precacher = precache.Precacher(
+            self.conf, self._database, self._planner, self._notifier, name)
 
     def _put_versions_together(self, name):
         agents = agent_versions_api.AgentVersionsAPI(self._bus, self.conf)

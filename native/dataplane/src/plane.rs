@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use diffcache_core::manifest::Manifest;
+
 use crate::complaints::Complaint;
 use crate::counters::{Counters, Event};
 use crate::error::TransferError;
@@ -146,52 +148,16 @@ pub struct DataPlane {
 impl DataPlane {
     /// Opens the directory, listens and starts to serve.
     pub fn open(config: Config) -> Result<DataPlane, TransferError> {
-        if config.timeout.is_zero() {
-            let reason = "a timeout is more than 0 seconds".to_owned();
-            return Err(TransferError::Invalid(reason));
-        }
-        if config.compress_below.is_nan() || config.compress_below < 0.0 {
-            let reason = "compress_below is a rate, or 0".to_owned();
-            return Err(TransferError::Invalid(reason));
-        }
+        check_numbers(&config)?;
         let tls = config.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
         let secure = tls.as_ref().is_some_and(|tls| !tls.tolerates_plain());
         check_advertised(&config, secure)?;
         let listener = listen(&config)?;
-        let objects = Objects::open(&config.root).map_err(|source| TransferError::File {
-            path: config.root.clone(),
-            source,
-        })?;
-        let counters = Arc::new(Counters::default());
-        let boot = hex(&fresh_nonce().map_err(|source| listen_error(&config.listen, source))?);
         let url = own_url(&config, &listener, secure)?;
-        let authority = Peer::parse(&url)?.authority().to_owned();
-        let keys = config.keys.clone();
-        let verifier =
-            keys.map(|keys| Verifier::new(keys, config.old_signatures, &authority, &boot));
-        let service = Arc::new(Service {
-            name: config.name.clone(),
-            objects: Arc::new(objects),
-            shaper: Shaper::new(check_rate(config.rate)?),
-            latency: config.latency,
-            verifier,
-            tls: tls.clone(),
-            boot,
-            complaints: Arc::default(),
-            claims: Mutex::new(Claims::new(config.claim_ttl)),
-            counters: counters.clone(),
-            gate: Arc::new(Gate::default()),
-            limits: config.limits,
-            coders: Slots::new(std::thread::available_parallelism().map_or(1, |n| n.get())),
-            traces: config.traces.then(Traces::default),
-        });
+        let service = Arc::new(build_service(&config, &url, tls.clone())?);
         let started = Server::start(service.clone(), listener);
         let server = started.map_err(|source| listen_error(&config.listen, source))?;
-        let client = Client::new(config.keys, config.timeout, counters)
-            .with_old_signatures(config.old_signatures)
-            .with_tls(tls);
-        client.set_floors(config.floors);
-        let client = Arc::new(client);
+        let client = Arc::new(build_client(&config, tls, service.counters.clone()));
         let repositories = Arc::new(Repositories::default());
         let prober = Prober {
             repositories: repositories.clone(),
@@ -398,20 +364,7 @@ impl DataPlane {
         let rate = check_rate(rate)?;
         let stop = self.stop(job);
         stop.check(key)?;
-        let manifest = match (key.kind, manifest) {
-            (Kind::Templates, Some(path)) => Some(load_manifest(key, path)?),
-            (Kind::Templates, None) => {
-                let reason = format!(
-                    "{key}: a template is verified against its manifest; give the manifest's file"
-                );
-                return Err(TransferError::Invalid(reason));
-            }
-            (Kind::Patches | Kind::Manifests | Kind::Forms, _) => None,
-            (Kind::Compressed, _) => {
-                let reason = format!("{key}: a compressed form is read as part of its template");
-                return Err(TransferError::Invalid(reason));
-            }
-        };
+        let manifest = needed_manifest(key, manifest)?;
         let landing = self.begin(key)?;
         let part = Part::open(key, job.dest)?;
         let refused = Cancel::default();
@@ -445,9 +398,7 @@ impl DataPlane {
         let outcome =
             outcome.and_then(|received| self.land(landing, &part, job).map(|()| received));
         outcome.inspect_err(|error| {
-            let useless =
-                key.kind != Kind::Templates && matches!(error, TransferError::Integrity { .. });
-            if useless || matches!(error, TransferError::NoSpace { .. }) {
+            if is_useless_after(key, error) {
                 part.discard();
             }
             self.judge(error);
@@ -551,6 +502,57 @@ fn own_url(config: &Config, listener: &TcpListener, secure: bool) -> Result<Stri
     Ok(format!("{scheme}://{address}"))
 }
 
+fn check_numbers(config: &Config) -> Result<(), TransferError> {
+    let reason = if config.timeout.is_zero() {
+        "a timeout is more than 0 seconds"
+    } else if config.compress_below.is_nan() || config.compress_below < 0.0 {
+        "compress_below is a rate, or 0"
+    } else {
+        return Ok(());
+    };
+    Err(TransferError::Invalid(reason.to_owned()))
+}
+
+/// Opens what the server serves.
+fn build_service(
+    config: &Config,
+    url: &str,
+    tls: Option<Arc<Tls>>,
+) -> Result<Service, TransferError> {
+    let objects = Objects::open(&config.root).map_err(|source| TransferError::File {
+        path: config.root.clone(),
+        source,
+    })?;
+    let boot = hex(&fresh_nonce().map_err(|source| listen_error(&config.listen, source))?);
+    let authority = Peer::parse(url)?.authority().to_owned();
+    let keys = config.keys.clone();
+    let verifier = keys.map(|keys| Verifier::new(keys, config.old_signatures, &authority, &boot));
+    Ok(Service {
+        name: config.name.clone(),
+        objects: Arc::new(objects),
+        shaper: Shaper::new(check_rate(config.rate)?),
+        latency: config.latency,
+        verifier,
+        tls,
+        boot,
+        complaints: Arc::default(),
+        claims: Mutex::new(Claims::new(config.claim_ttl)),
+        counters: Arc::default(),
+        gate: Arc::new(Gate::default()),
+        limits: config.limits,
+        coders: Slots::new(std::thread::available_parallelism().map_or(1, |n| n.get())),
+        traces: config.traces.then(Traces::default),
+    })
+}
+
+fn build_client(config: &Config, tls: Option<Arc<Tls>>, counters: Arc<Counters>) -> Client {
+    let client = Client::new(config.keys.clone(), config.timeout, counters)
+        .with_old_signatures(config.old_signatures)
+        .with_tls(tls);
+    client.set_floors(config.floors);
+    client
+}
+
 fn listen_error(listen: &str, source: std::io::Error) -> TransferError {
     TransferError::Invalid(format!("cannot serve at '{listen}': {source}"))
 }
@@ -596,6 +598,33 @@ pub(crate) fn check_rate(rate: Option<f64>) -> Result<Option<f64>, TransferError
             "a rate is at least 1 byte per second, not {rate}; None is no limit"
         ))),
         rate => Ok(rate),
+    }
+}
+
+/// Loads the manifest that an object is verified against, if it needs one.
+fn needed_manifest(
+    key: ObjectKey,
+    manifest: Option<&Path>,
+) -> Result<Option<Arc<Manifest>>, TransferError> {
+    let reason = match (key.kind, manifest) {
+        (Kind::Templates, Some(path)) => return load_manifest(key, path).map(Some),
+        (Kind::Patches | Kind::Manifests | Kind::Forms, _) => return Ok(None),
+        (Kind::Templates, None) => {
+            format!("{key}: a template is verified against its manifest; give the manifest's file")
+        }
+        (Kind::Compressed, _) => {
+            format!("{key}: a compressed form is read as part of its template")
+        }
+    };
+    Err(TransferError::Invalid(reason))
+}
+
+/// Whether what came of an object cannot be resumed after an error, or must make room.
+fn is_useless_after(key: ObjectKey, error: &TransferError) -> bool {
+    match error {
+        TransferError::Integrity { .. } => key.kind != Kind::Templates,
+        TransferError::NoSpace { .. } => true,
+        _ => false,
     }
 }
 

@@ -68,6 +68,20 @@ struct Contribution {
     entry: u32,
 }
 
+/// The requests of a cell.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    template: u32,
+    /// Position of the cell.
+    cell: u32,
+    host: usize,
+    rate: f64,
+    /// Entry of the cell and the first way.
+    first: usize,
+    /// Price per MB of a patch on the cell's own host, above that of one near.
+    own: f64,
+}
+
 /// The space that a cell's patches are charged for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
@@ -299,75 +313,96 @@ impl<'a> Lagrangian<'a> {
     /// Lists the contributions of a host's requests to each base.
     fn list_contributions(&mut self, host: usize, multipliers: &mut Multipliers) {
         let problem = self.problem;
-        let links = problem.links[host];
         self.local_contributions.clear();
         self.touched.clear();
         for n in 0..self.at.row(host).len() {
             let (template, cell) = self.at.row(host)[n];
             let (t, c) = (template as usize, cell as usize);
-            let rate = problem.cells.items()[c].rate;
             let width = self.ways.row(t).len();
-            let first = self.first[t] + (c - problem.cells.range(t).start) * width;
             let own = if problem.capacity[host] > 0.0 {
                 (multipliers.space[host] - self.patch_rate[t]).max(0.0)
             } else {
                 f64::INFINITY
             };
-            let mut far = rate * links.repo * problem.wire[t];
-            for &n in self.far_ways.row(t) {
-                let way = self.ways.items()[n as usize];
-                let patch = problem.size[problem.patch(way.patch)];
-                let base = rate * (links.repo * problem.wire[way.base as usize] + way.seconds);
-                let entry = first + n as usize - self.ways.range(t).start;
-                let (seconds, _) = self.patch_seconds(t, c, own, multipliers.share[entry]);
-                let seconds = if patch <= self.room {
-                    seconds
-                } else {
-                    rate * links.repo
-                };
-                far = far.min(base + patch * seconds);
-            }
+            let request = Request {
+                template,
+                cell,
+                host,
+                rate: problem.cells.items()[c].rate,
+                first: self.first[t] + (c - problem.cells.range(t).start) * width,
+                own,
+            };
+            let far = self.far_seconds(request, &multipliers.share);
             let assignment = multipliers.assignment[c].min(far);
             multipliers.assignment[c] = assignment;
             if far <= assignment {
                 self.slope.assignment[c] = 0.0;
             }
-            let direct = Contribution {
-                base: template,
-                target: template,
-                cell,
-                patch: 0.0,
-                space: Space::Far,
-                entry: 0,
-            };
-            self.contribute(direct, assignment, rate * problem.size[t], host);
-            for (n, way) in self.ways.row(t).iter().enumerate() {
-                let patch = problem.size[problem.patch(way.patch)];
-                let bytes = rate * problem.size[way.base as usize];
-                let left = assignment - rate * way.seconds - links.local * (bytes + rate * patch);
-                if left <= 0.0 {
-                    continue;
-                }
-                let (mut seconds, mut space) =
-                    self.patch_seconds(t, c, own, multipliers.share[first + n]);
-                if patch > self.room {
-                    (seconds, space) = (rate * links.repo, Space::Far);
-                }
-                let contribution = Contribution {
-                    base: way.base,
-                    patch,
-                    space,
-                    entry: (first + n) as u32,
-                    ..direct
-                };
-                self.contribute(
-                    contribution,
-                    assignment - rate * way.seconds - patch * seconds,
-                    bytes,
-                    host,
-                );
-            }
+            self.contribute_all(request, assignment, &multipliers.share);
         }
+    }
+
+    /// Returns the seconds of a cell's requests if all that they need is fetched from the
+    /// repository, by the best way; patches from near or local.
+    fn far_seconds(&self, request: Request, share: &[f64]) -> f64 {
+        let problem = self.problem;
+        let (t, rate) = (request.template as usize, request.rate);
+        let repo = problem.links[request.host].repo;
+        let mut far = rate * repo * problem.wire[t];
+        for &n in self.far_ways.row(t) {
+            let way = self.ways.items()[n as usize];
+            let patch = problem.size[problem.patch(way.patch)];
+            let base = rate * (repo * problem.wire[way.base as usize] + way.seconds);
+            let entry = request.first + n as usize - self.ways.range(t).start;
+            let (seconds, _) = self.patch_seconds_within(request, patch, share[entry]);
+            far = far.min(base + patch * seconds);
+        }
+        far
+    }
+
+    /// Notes the contributions of a cell's requests to their template, and to the bases of its ways.
+    fn contribute_all(&mut self, request: Request, assignment: f64, share: &[f64]) {
+        let (problem, ways) = (self.problem, self.ways);
+        let (t, rate) = (request.template as usize, request.rate);
+        let local = problem.links[request.host].local;
+        let direct = Contribution {
+            base: request.template,
+            target: request.template,
+            cell: request.cell,
+            patch: 0.0,
+            space: Space::Far,
+            entry: 0,
+        };
+        self.contribute(direct, assignment, rate * problem.size[t], request.host);
+        for (n, way) in ways.row(t).iter().enumerate() {
+            let patch = problem.size[problem.patch(way.patch)];
+            let bytes = rate * problem.size[way.base as usize];
+            let left = assignment - rate * way.seconds - local * (bytes + rate * patch);
+            if left <= 0.0 {
+                continue;
+            }
+            let entry = request.first + n;
+            let (seconds, space) = self.patch_seconds_within(request, patch, share[entry]);
+            let contribution = Contribution {
+                base: way.base,
+                patch,
+                space,
+                entry: entry as u32,
+                ..direct
+            };
+            let left = assignment - rate * way.seconds - patch * seconds;
+            self.contribute(contribution, left, bytes, request.host);
+        }
+    }
+
+    /// Returns [`Self::patch_seconds`], or those from the repository for a patch that no host holds.
+    fn patch_seconds_within(&self, request: Request, patch: f64, share: f64) -> (f64, Space) {
+        if patch > self.room {
+            let repo = self.problem.links[request.host].repo;
+            return (request.rate * repo, Space::Far);
+        }
+        let (t, cell) = (request.template as usize, request.cell as usize);
+        self.patch_seconds(t, cell, request.own, share)
     }
 
     /// Notes a request's contributions to a base, near and local: what is left

@@ -149,6 +149,23 @@ pub struct Patches {
     pub apply: Vec<f64>,
 }
 
+impl Patches {
+    fn check_lengths(&self) -> Result<(), ProblemError> {
+        if [self.target.len(), self.size.len(), self.apply.len()] != [self.base.len(); 3] {
+            return Err(ProblemError::Length("patch_sizes"));
+        }
+        Ok(())
+    }
+
+    fn check_ends(&self, templates: usize) -> Result<(), ProblemError> {
+        let mut ends = self.base.iter().chain(&self.target);
+        if ends.any(|&template| template as usize >= templates) {
+            return Err(ProblemError::Index("patch_sizes"));
+        }
+        Ok(())
+    }
+}
+
 /// The hosts of an instance, one element of each list for each host.
 #[derive(Debug, Clone, Default)]
 pub struct Hosts {
@@ -211,78 +228,38 @@ impl Problem {
         rates: &[f64],
         hops: usize,
     ) -> Result<Self, ProblemError> {
-        let templates = sizes.len();
-        let hosts = capacity.len();
-        let Patches {
-            base,
-            target,
-            size: patch_sizes,
-            apply,
-        } = patches;
+        let (templates, hosts) = (sizes.len(), capacity.len());
         if wire.len() != templates {
             return Err(ProblemError::Length("wire_sizes"));
         }
-        if [target.len(), patch_sizes.len(), apply.len()] != [base.len(); 3] {
-            return Err(ProblemError::Length("patch_sizes"));
-        }
+        patches.check_lengths()?;
         if links.len() != hosts {
             return Err(ProblemError::Length("bandwidths"));
         }
         if rates.len() != templates * hosts {
             return Err(ProblemError::Length("rates"));
         }
-        if base.iter().chain(&target).any(|&t| t as usize >= templates) {
-            return Err(ProblemError::Index("patch_sizes"));
-        }
-        let cells = Rows::collect(
-            templates,
-            rates
-                .iter()
-                .enumerate()
-                .filter(|(_, rate)| **rate > 0.0)
-                .map(|(n, rate)| {
-                    (
-                        n / hosts.max(1),
-                        Cell {
-                            host: (n % hosts.max(1)) as u32,
-                            rate: *rate,
-                        },
-                    )
-                }),
-        );
-        let by_end = |ends: &[u32]| {
-            Rows::collect(
-                templates,
-                ends.iter()
-                    .enumerate()
-                    .map(|(e, &t)| (t as usize, e as u32)),
-            )
-        };
-        let into = by_end(&target);
-        let mut from = by_end(&base);
+        patches.check_ends(templates)?;
+        let Patches {
+            base,
+            target,
+            size: patch_sizes,
+            apply,
+        } = patches;
+        let cells = cells_of(rates, templates, hosts);
+        let mut from = numbers_by(templates, base.iter().copied());
         from.sort_rows_by(|&a, &b| target[a as usize].cmp(&target[b as usize]));
         let component = components(templates, &base, &target);
         let count = component.iter().max().map_or(0, |&c| c as usize + 1);
-        let members = Rows::collect(
-            count,
-            component
-                .iter()
-                .enumerate()
-                .map(|(t, &c)| (c as usize, t as u32)),
-        );
+        let members = numbers_by(count, component.iter().copied());
         let groups = group(&cells, &members, hosts);
-        let groups_of = Rows::collect(
-            count,
-            groups
-                .iter()
-                .enumerate()
-                .map(|(g, group)| (group.component as usize, g as u32)),
-        );
+        let groups_of = numbers_by(count, groups.iter().map(|group| group.component));
         let with_patches = |each: Vec<f64>| each.iter().chain(&patch_sizes).copied().collect();
         Ok(Self {
             size: with_patches(sizes),
             wire: with_patches(wire),
             templates,
+            into: numbers_by(templates, target.iter().copied()),
             base,
             target,
             apply,
@@ -290,7 +267,6 @@ impl Problem {
             links,
             cells,
             from,
-            into,
             component,
             members,
             groups,
@@ -401,6 +377,23 @@ fn components(templates: usize, base: &[u32], target: &[u32]) -> Vec<u32> {
             number[top]
         })
         .collect()
+}
+
+/// The requests for each template, from a row of hosts for each.
+fn cells_of(rates: &[f64], templates: usize, hosts: usize) -> Rows<Cell> {
+    let hosts = hosts.max(1);
+    let requested = rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0);
+    let by_template = requested.map(|(n, &rate)| {
+        let host = (n % hosts) as u32;
+        (n / hosts, Cell { host, rate })
+    });
+    Rows::collect(templates, by_template)
+}
+
+/// The numbers of elements by the row that each of them is in.
+fn numbers_by(rows: usize, of: impl Iterator<Item = u32> + Clone) -> Rows<u32> {
+    let numbered = of.enumerate();
+    Rows::collect(rows, numbered.map(|(n, row)| (row as usize, n as u32)))
 }
 
 fn group(cells: &Rows<Cell>, members: &Rows<u32>, hosts: usize) -> Vec<Group> {

@@ -80,12 +80,7 @@ pub fn solve(
     if watch.elapsed() < 1.0 {
         bounds.scale(watch, limits.bound_share / 4.0);
     }
-    for &(object, host) in start {
-        let (object, host) = (object as usize, host as usize);
-        if problem.size[object] <= state.free[host] {
-            state.add(object, host);
-        }
-    }
+    add_fitting(problem, &mut state, start);
     construct(problem, &mut state, &bounds, watch);
     watch.report(Report {
         stage: "built",
@@ -116,10 +111,9 @@ pub fn solve(
         steps += improve(problem, &mut state, &bounds, limits, watch);
         stop.store(true, Ordering::Relaxed);
         for other in others {
-            match other.join() {
-                Ok(found) if found.cost < state.cost => state = found,
-                Ok(_) => (),
-                Err(panic) => resume_unwind(panic),
+            let found = other.join().unwrap_or_else(|panic| resume_unwind(panic));
+            if found.cost < state.cost {
+                state = found;
             }
         }
     });
@@ -127,6 +121,16 @@ pub fn solve(
         pairs: state.pairs(),
         bound: bounds.best,
         steps,
+    }
+}
+
+/// Adds the pairs of a placement that there is room for.
+fn add_fitting(problem: &Problem, state: &mut State, pairs: &[(u32, u32)]) {
+    for &(object, host) in pairs {
+        let (object, host) = (object as usize, host as usize);
+        if problem.size[object] <= state.free[host] {
+            state.add(object, host);
+        }
     }
 }
 

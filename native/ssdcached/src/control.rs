@@ -38,6 +38,34 @@ enum Refused {
     /// The volume
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// mode {0} is not known
+    #[error("mode {0} is not known")]
+    Mode(String),
+}
+
+/// A volume to attach.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attachment {
+    volume: String,
+    origin: String,
+    mode: String,
+    limit: u32,
+    #[serde(default)]
+    sequential: u64,
+    #[serde(default)]
+    admission: u8,
+}
+
+/// Settings of a volume; those that are not given stay.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Changes {
+    volume: String,
+    limit: Option<u32>,
+    mode: Option<String>,
+    sequential: Option<u64>,
+    admission: Option<u8>,
 }
 
 /// A command.
@@ -47,16 +75,7 @@ enum Command {
     /// Returns the state of all.
     Status {},
     /// Attaches a volume until it is detached.
-    Attach {
-        volume: String,
-        origin: String,
-        mode: String,
-        limit: u32,
-        #[serde(default)]
-        sequential: u64,
-        #[serde(default)]
-        admission: u8,
-    },
+    Attach(Attachment),
     /// Ends an epoch of all volumes.
     Epoch {},
     /// Returns what was requested of a volume in the last epoch.
@@ -70,13 +89,7 @@ enum Command {
     /// Ends the connections of a volume's clients, which see its size when they connect again.
     Disconnect { volume: String },
     /// Changes settings of a volume.
-    Set {
-        volume: String,
-        limit: Option<u32>,
-        mode: Option<String>,
-        sequential: Option<u64>,
-        admission: Option<u8>,
-    },
+    Set(Changes),
     /// Writes the dirty blocks of a volume back, and makes what was written to it durable.
     Flush { volume: String },
     /// Forgets what is cached of a volume.
@@ -205,27 +218,10 @@ impl Commands {
     }
 
     fn run(&self, command: Command) -> Result<Value, Refused> {
-        let (cache, origins) = (&self.cache, &self.origins);
+        let cache = &self.cache;
         match command {
             Command::Status {} => {}
-            Command::Attach {
-                volume,
-                origin,
-                mode,
-                limit,
-                sequential,
-                admission,
-            } => {
-                let volume = VolumeConfig {
-                    name: volume,
-                    origin,
-                    mode,
-                    limit,
-                    sequential,
-                    admission,
-                };
-                cache.attach(volume.lasting(origins)?)?;
-            }
+            Command::Attach(attachment) => self.attach(attachment)?,
             Command::Epoch {} => cache.end_epoch(),
             Command::Curve { volume } => {
                 let epoch = cache.volume(&volume)?.epoch();
@@ -243,32 +239,7 @@ impl Commands {
             Command::Disconnect { volume } => {
                 self.clients.disconnect(&cache.volume(&volume)?.export());
             }
-            Command::Set {
-                volume,
-                limit,
-                mode,
-                sequential,
-                admission,
-            } => {
-                let volume = cache.volume(&volume)?;
-                let mode = match mode.as_deref().map(|name| (name, Mode::named(name))) {
-                    Some((name, None)) => return Ok(error(&format!("mode {name} is not known"))),
-                    Some((_, mode)) => mode,
-                    None => None,
-                };
-                if let Some(limit) = limit {
-                    cache.set_limit(&volume, limit)?;
-                }
-                if let Some(sequential) = sequential {
-                    cache.set_sequential(&volume, sequential)?;
-                }
-                if let Some(admission) = admission {
-                    cache.set_admission(&volume, admission)?;
-                }
-                if let Some(mode) = mode {
-                    cache.set_mode(&volume, mode)?;
-                }
-            }
+            Command::Set(changes) => self.change(&changes)?,
             Command::Flush { volume } => {
                 let volume = cache.volume(&volume)?;
                 cache.flush_back(&volume)?;
@@ -287,5 +258,39 @@ impl Commands {
             }
         }
         Ok(json!({ "status": cache.status() }))
+    }
+
+    fn attach(&self, attachment: Attachment) -> Result<(), Refused> {
+        let volume = VolumeConfig {
+            name: attachment.volume,
+            origin: attachment.origin,
+            mode: attachment.mode,
+            limit: attachment.limit,
+            sequential: attachment.sequential,
+            admission: attachment.admission,
+        };
+        self.cache.attach(volume.lasting(&self.origins)?)?;
+        Ok(())
+    }
+
+    /// Changes settings of a volume; of a mode that is not known, none of them.
+    fn change(&self, changes: &Changes) -> Result<(), Refused> {
+        let cache = &self.cache;
+        let volume = cache.volume(&changes.volume)?;
+        let named = |name: &String| Mode::named(name).ok_or_else(|| Refused::Mode(name.clone()));
+        let mode = changes.mode.as_ref().map(named).transpose()?;
+        if let Some(limit) = changes.limit {
+            cache.set_limit(&volume, limit)?;
+        }
+        if let Some(sequential) = changes.sequential {
+            cache.set_sequential(&volume, sequential)?;
+        }
+        if let Some(admission) = changes.admission {
+            cache.set_admission(&volume, admission)?;
+        }
+        if let Some(mode) = mode {
+            cache.set_mode(&volume, mode)?;
+        }
+        Ok(())
     }
 }

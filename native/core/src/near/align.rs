@@ -191,72 +191,31 @@ impl<'a> Aligner<'a> {
     ) -> Result<(u32, i32), SourceError> {
         let rest = &target[at as usize..];
         let own = shift(at, from);
-        let mut rivals = found.partition_point(|(place, _)| *place <= at);
-        let (mut n, mut score) = (0usize, 0i32);
-        let (mut best, mut best_len) = (0i32, 0usize);
-        let mut deltas = Deltas::default();
-        while n < rest.len() {
-            let page = self.pages.after(from + n as u64)?;
-            let len = page.len().min(rest.len() - n);
+        let mut reach = Reach::default();
+        let mut rivals = Rivals {
+            found,
+            next: found.partition_point(|(place, _)| *place <= at),
+            own,
+        };
+        while reach.len < rest.len() {
+            let page = self.pages.after(from + reach.len as u64)?;
+            let len = page.len().min(rest.len() - reach.len);
             if len == 0 {
                 break;
             }
-            let mut rival = None;
-            let (ours, theirs) = (&rest[n..n + len], &page[..len]);
-            let (ours_words, ours_tail) = words(ours);
-            let (theirs_words, theirs_tail) = words(theirs);
-            for (a, b) in ours_words.zip(theirs_words) {
-                n += 8;
-                let different = word(a) ^ word(b);
-                let (a, b) = (word(a), word(b));
-                if different == 0 {
-                    score += nonzero_bytes(a) as i32;
-                    continue;
-                }
-                // The best is looked at only before bytes that differ, and at the end.
-                let equal = different.trailing_zeros() & !7;
-                let first = nonzero_bytes(a & ((1 << equal) - 1)) as i32;
-                if score + first >= best {
-                    (best, best_len) = (score + first, n - 8 + equal as usize / 8);
-                }
-                score += deltas.score(a, b);
-                if score < best - PATIENCE {
-                    return Ok((best_len as u32, best));
-                }
-                let here = at + n as u32;
-                while found
-                    .get(rivals)
-                    .is_some_and(|(place, _)| place + ANCHOR_LEN as u32 + 8 <= here)
-                {
-                    rivals += 1;
-                }
-                if let Some(other) = found.get(rivals) {
-                    if other.0 < here && shift(other.0, other.1) != own && is_backed(found, rivals)
-                    {
-                        rival = Some(*other);
-                        rivals += 1;
+            let ours = &rest[reach.len..reach.len + len];
+            match reach.advance(ours, &page[..len], at, &mut rivals) {
+                End::Slice => (),
+                End::Different => break,
+                End::Rival(rival) => {
+                    reach.note_best();
+                    if self.loses(target, own, rival)? {
                         break;
                     }
                 }
             }
-            if let Some(rival) = rival {
-                if score >= best {
-                    (best, best_len) = (score, n);
-                }
-                if self.loses(target, own, rival)? {
-                    break;
-                }
-                continue;
-            }
-            for (a, b) in ours_tail.iter().zip(theirs_tail) {
-                n += 1;
-                score += byte_score(*a, *b);
-            }
-            if score >= best {
-                (best, best_len) = (score, n);
-            }
         }
-        Ok((best_len as u32, best))
+        Ok((reach.best_len as u32, reach.best))
     }
 
     /// Returns whether another shift is clearly better than `own` from an anchor on.
@@ -327,6 +286,107 @@ impl<'a> Aligner<'a> {
             }
         }
         Ok((best_len as u32, best))
+    }
+}
+
+/// How far the bytes from two places on resemble each other.
+#[derive(Default)]
+struct Reach {
+    /// Bytes that were compared, and their score.
+    len: usize,
+    score: i32,
+    best: i32,
+    best_len: usize,
+    deltas: Deltas,
+}
+
+/// Why two slices were not compared any further.
+enum End {
+    /// They were compared to their end.
+    Slice,
+    /// Their score fell too far below the best.
+    Different,
+    /// The target has an anchor of another shift here.
+    Rival(Hint),
+}
+
+impl Reach {
+    /// Compares slices of the same length; the target's bytes begin at `at`.
+    #[inline]
+    fn advance(&mut self, ours: &[u8], theirs: &[u8], at: u32, rivals: &mut Rivals<'_>) -> End {
+        let (ours_words, ours_tail) = words(ours);
+        let (theirs_words, theirs_tail) = words(theirs);
+        for (a, b) in ours_words.zip(theirs_words) {
+            self.len += 8;
+            let (a, b) = (word(a), word(b));
+            if a == b {
+                self.score += nonzero_bytes(a) as i32;
+                continue;
+            }
+            self.add_different(a, b);
+            if self.score < self.best - PATIENCE {
+                return End::Different;
+            }
+            if let Some(rival) = rivals.next_before(at + self.len as u32) {
+                return End::Rival(rival);
+            }
+        }
+        for (a, b) in ours_tail.iter().zip(theirs_tail) {
+            self.len += 1;
+            self.score += byte_score(*a, *b);
+        }
+        self.note_best();
+        End::Slice
+    }
+
+    /// Adds the score of words that differ, the last ones of the bytes that were compared.
+    #[inline]
+    fn add_different(&mut self, a: u64, b: u64) {
+        // The best is looked at only before bytes that differ, and at the end.
+        let equal = (a ^ b).trailing_zeros() & !7;
+        let first = nonzero_bytes(a & ((1 << equal) - 1)) as i32;
+        if self.score + first >= self.best {
+            self.best = self.score + first;
+            self.best_len = self.len - 8 + equal as usize / 8;
+        }
+        self.score += self.deltas.score(a, b);
+    }
+
+    #[inline]
+    fn note_best(&mut self) {
+        if self.score >= self.best {
+            (self.best, self.best_len) = (self.score, self.len);
+        }
+    }
+}
+
+/// Anchors behind a seed, of which some have other shifts.
+struct Rivals<'a> {
+    found: &'a [Hint],
+    next: usize,
+    /// The seed's shift.
+    own: i64,
+}
+
+impl Rivals<'_> {
+    /// Takes the next anchor if it is before `here`, has another shift and is not alone with it.
+    #[inline]
+    fn next_before(&mut self, here: u32) -> Option<Hint> {
+        while self
+            .found
+            .get(self.next)
+            .is_some_and(|(place, _)| place + ANCHOR_LEN as u32 + 8 <= here)
+        {
+            self.next += 1;
+        }
+        let other = *self.found.get(self.next)?;
+        let is_rival = other.0 < here
+            && shift(other.0, other.1) != self.own
+            && is_backed(self.found, self.next);
+        is_rival.then(|| {
+            self.next += 1;
+            other
+        })
     }
 }
 

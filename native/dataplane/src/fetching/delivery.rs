@@ -210,17 +210,7 @@ impl DataPlane {
         let mut delivery = Delivery::default();
         let mut avoided = HashSet::new();
         for (index, source) in order.sources.iter().enumerate() {
-            if source.hosts().any(|host| avoided.contains(host)) {
-                continue;
-            }
-            if self.is_left_alone(source) {
-                continue;
-            }
-            if self.is_passed_over(source)
-                && order.sources[index + 1..].iter().any(|other| {
-                    !other.hosts().any(|host| avoided.contains(host)) && !self.is_passed_over(other)
-                })
-            {
+            if self.is_skipped(source, &order.sources[index + 1..], &avoided) {
                 continue;
             }
             match run.get(source) {
@@ -251,6 +241,17 @@ impl DataPlane {
         delivery.lan_bytes = run.lan_bytes.into_inner();
         delivery.warnings = run.warnings;
         Ok(delivery)
+    }
+
+    /// Whether a source is not tried, or others after it are better.
+    fn is_skipped(&self, source: &Source, later: &[Source], avoided: &HashSet<String>) -> bool {
+        let is_avoided = |source: &Source| source.hosts().any(|host| avoided.contains(host));
+        is_avoided(source)
+            || self.is_left_alone(source)
+            || self.is_passed_over(source)
+                && later
+                    .iter()
+                    .any(|other| !is_avoided(other) && !self.is_passed_over(other))
     }
 
     /// Remembers a host that does not serve this one.

@@ -140,12 +140,24 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
     Ok(Some((request, length)))
 }
 
+/// The texts of headers that are read once all of them are known.
+#[derive(Default)]
+struct Texts {
+    host: Option<String>,
+    range: Option<String>,
+    length: Option<String>,
+    connection: Option<String>,
+    hold: Option<String>,
+    fetch: Option<String>,
+    accept: Option<String>,
+    trace: Option<String>,
+}
+
 fn read_headers(
     headers: &[httparse::Header<'_>],
     request: &mut Request,
 ) -> Result<(), RequestError> {
-    let (mut range, mut length, mut connection, mut hold) = (None, None, None, None);
-    let (mut host, mut fetch, mut accept, mut trace) = (None, None, None, None);
+    let mut texts = Texts::default();
     for header in headers {
         if header.name.eq_ignore_ascii_case(hints::KNOWN) {
             // Whatever it is, the object is served.
@@ -153,15 +165,15 @@ fn read_headers(
             continue;
         }
         let slot = match header.name.to_ascii_lowercase().as_str() {
-            "host" => &mut host,
-            "range" => &mut range,
+            "host" => &mut texts.host,
+            "range" => &mut texts.range,
             "authorization" => &mut request.authorization,
-            "content-length" => &mut length,
-            "connection" => &mut connection,
-            "x-diffcache-hold" => &mut hold,
-            "x-diffcache-fetch" => &mut fetch,
-            "x-diffcache-accept" => &mut accept,
-            name if name.eq_ignore_ascii_case(traces::HEADER) => &mut trace,
+            "content-length" => &mut texts.length,
+            "connection" => &mut texts.connection,
+            "x-diffcache-hold" => &mut texts.hold,
+            "x-diffcache-fetch" => &mut texts.fetch,
+            "x-diffcache-accept" => &mut texts.accept,
+            name if name.eq_ignore_ascii_case(traces::HEADER) => &mut texts.trace,
             "transfer-encoding" => return Err(RequestError::LengthRequired),
             "expect" => return Err(RequestError::Expectation),
             _ => continue,
@@ -172,35 +184,42 @@ fn read_headers(
             return Err(RequestError::Malformed("header given twice"));
         }
     }
-    if let Some(text) = length {
-        request.body_length = parse_length(&text)?;
-    }
-    if let Some(text) = connection {
-        request.keep_alive &= !text.eq_ignore_ascii_case("close");
-    }
-    if let Some(text) = hold {
-        let seconds = parse_number(&text).ok_or(RequestError::Malformed(
-            "X-DiffCache-Hold is not a number of seconds",
-        ))?;
-        request.hold = seconds.min(LONGEST_HOLD);
-    }
-    request.only_present = match fetch.as_deref() {
-        None => false,
-        Some("no") => true,
-        Some(_) => {
-            return Err(RequestError::Malformed(
-                "X-DiffCache-Fetch is no, or not given",
-            ))
+    texts.read_into(request)
+}
+
+impl Texts {
+    fn read_into(self, request: &mut Request) -> Result<(), RequestError> {
+        if let Some(text) = self.length {
+            request.body_length = parse_length(&text)?;
         }
-    };
-    // Codings that this server does not know are not used.
-    request.takes_frames =
-        accept.is_some_and(|text| text.split(',').any(|each| each.trim() == frames::CODING));
-    // A text that cannot be one is no reason not to serve.
-    request.trace = trace.as_deref().and_then(Trace::parse);
-    request.range = range.unwrap_or_default();
-    request.host = host.unwrap_or_default();
-    Ok(())
+        if let Some(text) = self.connection {
+            request.keep_alive &= !text.eq_ignore_ascii_case("close");
+        }
+        if let Some(text) = self.hold {
+            let seconds = parse_number(&text).ok_or(RequestError::Malformed(
+                "X-DiffCache-Hold is not a number of seconds",
+            ))?;
+            request.hold = seconds.min(LONGEST_HOLD);
+        }
+        request.only_present = match self.fetch.as_deref() {
+            None => false,
+            Some("no") => true,
+            Some(_) => {
+                return Err(RequestError::Malformed(
+                    "X-DiffCache-Fetch is no, or not given",
+                ))
+            }
+        };
+        // Codings that this server does not know are not used.
+        request.takes_frames = self
+            .accept
+            .is_some_and(|text| text.split(',').any(|each| each.trim() == frames::CODING));
+        // A text that cannot be one is no reason not to serve.
+        request.trace = self.trace.as_deref().and_then(Trace::parse);
+        request.range = self.range.unwrap_or_default();
+        request.host = self.host.unwrap_or_default();
+        Ok(())
+    }
 }
 
 fn parse_length(text: &str) -> Result<usize, RequestError> {

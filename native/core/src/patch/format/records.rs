@@ -177,6 +177,37 @@ pub fn decode_map(bytes: &[u8], header: &Header) -> Result<(Vec<Run>, u32), Patc
     Ok((runs, literals))
 }
 
+/// Reads the pieces of one frame's dictionary; returns where the last one ends in the base, from where the first one of the next frame counts.
+///
+/// # Errors
+/// `Corrupt`, `Format`.
+fn decode_dictionary(
+    records: &mut Records<'_>,
+    mut at: i64,
+    base_blocks: u32,
+    pieces: &mut Vec<Piece>,
+) -> Result<i64, PatchError> {
+    let mut dict_blocks = 0;
+    for _ in 0..records.varint()? {
+        at = at
+            .checked_add(varint::unzigzag(records.varint()?))
+            .ok_or_else(|| records.contradiction())?;
+        let start = u32::try_from(at).map_err(|_| records.contradiction())?;
+        let len = records.count(MAX_DICT_BLOCKS - dict_blocks)?;
+        let end = start
+            .checked_add(len)
+            .filter(|end| *end <= base_blocks)
+            .ok_or_else(|| records.contradiction())?;
+        dict_blocks += len;
+        pieces.push((start, len));
+        at = i64::from(end);
+        if pieces.len() > 2 * MAX_FRAMES {
+            return Err(records.contradiction());
+        }
+    }
+    Ok(at)
+}
+
 /// Reads the records of all frames and checks them: they hold exactly `literals` blocks, fill the data exactly, and their dictionaries stay inside
 /// the base.
 ///
@@ -201,24 +232,7 @@ pub fn decode_frames(
             _ => return Err(records.contradiction()),
         };
         let dict_from = pieces.len() as u32;
-        let mut dict_blocks = 0;
-        for _ in 0..records.varint()? {
-            at = at
-                .checked_add(varint::unzigzag(records.varint()?))
-                .ok_or_else(|| records.contradiction())?;
-            let start = u32::try_from(at).map_err(|_| records.contradiction())?;
-            let len = records.count(MAX_DICT_BLOCKS - dict_blocks)?;
-            let end = start
-                .checked_add(len)
-                .filter(|end| *end <= base_blocks)
-                .ok_or_else(|| records.contradiction())?;
-            dict_blocks += len;
-            pieces.push((start, len));
-            at = i64::from(end);
-            if pieces.len() > 2 * MAX_FRAMES {
-                return Err(records.contradiction());
-            }
-        }
+        at = decode_dictionary(&mut records, at, base_blocks, &mut pieces)?;
         let check = u32::from_le_bytes([
             records.byte()?,
             records.byte()?,
