@@ -272,7 +272,7 @@ fn is_true(value: &bool) -> bool {
 }
 
 impl Config {
-    /// Return a digest of all settings, which tells whether two processes have the same.
+    /// Return a digest of all settings: equal for processes with the same settings.
     pub fn digest(&self) -> String {
         // What was parsed from JSON can be written as such.
         let text = serde_json::to_vec(self).unwrap_or_default();

@@ -144,7 +144,7 @@ impl Flight {
         lock(&self.arrival).followed
     }
 
-    /// The object is whole and verified; readers go on to its end.
+    /// The object is whole and verified; readers continue to its end.
     pub fn land(&self) {
         self.update(|arrival| {
             arrival.stage = Stage::Landed;

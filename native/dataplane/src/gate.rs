@@ -18,7 +18,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Tells everybody that the plane closes.
+    /// Notifies all waiters that the plane closes.
     pub fn close(&self) {
         let guard = lock(&self.mutex);
         self.closed.store(true, Ordering::SeqCst);

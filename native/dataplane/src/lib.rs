@@ -1,10 +1,10 @@
 //! DiffCache: the data plane, by which hosts hand each other templates, patches, manifests and forms.
 //!
-//! Plain threads and blocking sockets: a host has few peers and large objects, so a thread per connection is the simplest thing that keeps the
-//! link full. [`plane::DataPlane`] ties the parts together:
+//! Plain threads and blocking sockets: a host has few peers and large objects, so a thread per connection is the simplest design that keeps
+//! the link full. [`plane::DataPlane`] ties the parts together:
 //!
 //! * [`server`](serving::server) answers HTTP/1.1 with [`request`](serving::request)'s strict parser, [`auth`](transport::auth)'s signatures, [`objects`](serving::objects)' files and [`shaper`]'s link speed;
-//! * [`tls`](transport::tls) tells hosts of the deployment from others and encrypts, in [`session`](transport::session)s, what goes over a [`wire`](transport::wire);
+//! * [`tls`](transport::tls) authenticates hosts of the deployment and encrypts, in [`session`](transport::session)s, what goes over a [`wire`](transport::wire);
 //! * [`frames`](transport::frames) are what a template's bytes cross in where a site's own network is slow;
 //! * [`admission`](serving::admission) keeps connections that prove nothing from taking the places of others;
 //! * [`flight`] lets peers read an object while it is still arriving, and [`claims`](serving::claims) lets one host of a site at a time fetch it from afar;

@@ -424,7 +424,7 @@ impl DataPlane {
         self.claimant.accuse(peer, offence, reason);
     }
 
-    /// Makes the part the destination, lends it if asked to, and lets readers behind it go on.
+    /// Makes the part the destination, lends it if asked to, and lets readers behind it continue.
     pub(crate) fn land(
         &self,
         landing: Landing,

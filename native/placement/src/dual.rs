@@ -59,7 +59,7 @@ impl Entry {
     }
 }
 
-/// A bound and what it says about prices.
+/// A bound, and the use of space at its prices.
 #[derive(Debug, Clone)]
 pub struct Bound {
     /// No placement costs less.

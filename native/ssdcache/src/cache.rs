@@ -209,7 +209,7 @@ impl Cache {
         self
     }
 
-    /// Has it noted which origins the device may have newer blocks of; without it, nothing tells
+    /// Has it noted which origins the device may have newer blocks of; without it, nothing shows
     /// that a device with such blocks was lost.
     ///
     /// # Errors

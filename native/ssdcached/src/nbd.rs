@@ -1,7 +1,7 @@
 //! A server of NBD: fixed newstyle handshake, simple replies.
 //!
-//! Source: the specification of the Network Block Device project, `doc/proto.md`. It knows nothing
-//! of the cache: an [`Export`] is what is served, [`Exports`] are all of them.
+//! Source: the specification of the Network Block Device project, `doc/proto.md`. It does not
+//! depend on the cache: an [`Export`] is what is served, [`Exports`] are all of them.
 
 mod negotiation;
 mod pace;

@@ -1,4 +1,4 @@
-//! Fetches that go on when the read that began them has its bytes.
+//! Fetches that continue after the read that began them has its bytes.
 //!
 //! A read needs a few leaves of a chunk, which may have come long before the rest of it. Threads kept ready for that take the fetch over; when all
 //! are busy, the reading thread fetches itself, and its read waits for the whole chunk.

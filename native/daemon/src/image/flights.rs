@@ -74,7 +74,7 @@ impl Flight {
 
     fn note_arrival(&self) {
         self.has_arrived.store(true, Ordering::Relaxed);
-        // Whoever has looked and not found is waiting once the lock is free.
+        // A thread that looked and found nothing is waiting once the lock is free.
         drop(lock(&self.outcome));
         self.changed.notify_all();
     }

@@ -292,7 +292,7 @@ impl LazyFile {
         Ok(())
     }
 
-    /// Return whether the leaves of a chunk that a range of bytes wants are local.
+    /// Return whether the leaves of a chunk that a range of bytes needs are local.
     fn has_wanted(&self, chunk: u64, wanted: &Range<u64>) -> Result<bool, ChunkError> {
         let start = (chunk * CHUNK).max(wanted.start);
         let end = ((chunk + 1) * CHUNK).min(wanted.end);
@@ -354,7 +354,7 @@ impl LazyFile {
         outcomes
     }
 
-    /// Fetch adjacent chunks as `obtain` does, but wait no longer than until the leaves that a read wants are there.
+    /// Fetch adjacent chunks as `obtain` does, but wait no longer than until the leaves that a read needs are there.
     fn obtain_wanted(
         &self,
         run: &Range<u64>,
@@ -511,7 +511,7 @@ impl LazyFile {
         Ok(Provided::Bytes(bytes))
     }
 
-    /// Look after homes that did not answer, without end.
+    /// Probe homes that did not answer, without end.
     pub fn probe_homes(&self) {
         loop {
             std::thread::sleep(PROBE_PAUSE);

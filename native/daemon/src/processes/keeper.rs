@@ -181,7 +181,7 @@ pub fn check(layout: &str, file: &Path) -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// Go on as the keeper that this process was before it ran this program; `numbers` are the descriptors of its lock, of FUSE, of the shared memory, of the profile, and of what was learned.
+/// Continue as the keeper that this process was before it ran this program; `numbers` are the descriptors of its lock, of FUSE, of the shared memory, of the profile, and of what was learned.
 ///
 /// # Errors
 /// As `DaemonError`; nothing is left mounted.
@@ -488,7 +488,7 @@ impl Keeper<'_> {
         None
     }
 
-    /// Go on in this process as another program; return why not.
+    /// Replace this process's program by another; return why that failed.
     fn exchange(&self, program: &Path, file: &Path) -> io::Error {
         Command::new(program)
             .arg("take-over")

@@ -377,7 +377,7 @@ impl Image {
                     true
                 }
                 Err(error) => {
-                    eprintln!("Could not look after a keeper: {error}");
+                    eprintln!("Could not check a keeper: {error}");
                     false
                 }
             },
@@ -641,7 +641,7 @@ impl Supervisor {
         Ok(image.describe(id))
     }
 
-    /// Stop serving an image that nobody has open, and remove what is kept of it.
+    /// Stop serving an image that no process has open, and remove what is kept of it.
     fn remove(&self, id: &str) -> Result<(), Refusal> {
         let mut images = lock(&self.images);
         let image = images

@@ -80,7 +80,7 @@ impl Source {
     }
 }
 
-/// When a file was changed last; tells whether what was cloned is what was read.
+/// When a file was changed last; shows whether what was cloned is what was read.
 #[derive(PartialEq, Eq)]
 struct Stamp {
     size: u64,

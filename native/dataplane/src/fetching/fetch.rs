@@ -373,7 +373,7 @@ impl Transfer<'_> {
     ) -> Result<(), Fault> {
         let size = self.ask_blob(connection, blob)?;
         check_size(self.remote, size, self.max_size)?;
-        // A length that nothing bounds is the peer's word: whether the disk is full the file system tells when it is.
+        // Without a bound, the length is the peer's claim; the file system finds that the disk is full.
         if blob.position == 0 && self.max_size.is_some() {
             self.part.check_space(size)?;
         }

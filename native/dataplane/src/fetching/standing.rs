@@ -1,6 +1,6 @@
-//! Which hosts of the site delivered what they should, and which are left alone for a while.
+//! Which hosts of the site delivered what they should, and which are not read from for a while.
 //!
-//! A host that is caught lying twice, or that is often suspected, is not read from until its time is over: what it sends is verified in any case, but
+//! A host that sent wrong data twice, or that is often suspected, is not read from until its time is over: what it sends is verified in any case, but
 //! finding out costs a request its time. A repository is left alone only where
 //! another one can stand in for it; it is reported all the same.
 
@@ -12,7 +12,7 @@ use crate::gate::lock;
 
 /// Offences that are older do not count.
 const MEMORY: Duration = Duration::from_secs(600);
-/// Weight at which a host is left alone: two lies, or twice as many doubts.
+/// Weight at which a host is not read from: two offences, or twice as many suspicions.
 const MOST_WEIGHT: u32 = 4;
 /// Hosts that are remembered.
 const MOST_HOSTS: usize = 4096;

@@ -50,7 +50,7 @@ impl Piece {
     }
 }
 
-/// A part of what one read wants.
+/// A part of what one read needs.
 struct Share {
     start: u64,
     end: u64,

@@ -29,7 +29,7 @@ pub struct Room {
 enum State {
     /// No request of it was accepted yet.
     Unproven,
-    /// It was told to end, and is about to.
+    /// It got the request to end, and is ending.
     Ending,
     /// It waits for its next request.
     Idle,

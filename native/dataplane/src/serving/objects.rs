@@ -232,7 +232,7 @@ impl Objects {
         std::mem::take(&mut *lock(&self.changed))
     }
 
-    /// Closes the files of lendings that are over; returns how many go on.
+    /// Closes the files of lendings that are over; returns how many remain.
     pub fn expire(&self) -> usize {
         let mut lent = lock(&self.lent);
         lent.retain(|_, entry| entry.expires > Instant::now());
@@ -254,7 +254,7 @@ impl Objects {
         })
     }
 
-    /// Sends away everybody who waits for an arriving object.
+    /// Refuses all readers that wait for an arriving object.
     pub fn fail_flights(&self) {
         for flight in lock(&self.flights).values() {
             flight.fail();
@@ -294,7 +294,7 @@ fn fingerprint(file: impl AsFd) -> Result<(u64, (i64, u64)), ObjectsError> {
     Ok((regular_size(&stat)?, (stat.st_mtime, stat.st_mtime_nsec)))
 }
 
-/// The registration of an arriving object; dropping it without [`Landing::land`] tells the readers that it failed.
+/// The registration of an arriving object; dropping it without [`Landing::land`] reports the failure to the readers.
 pub struct Landing {
     objects: Arc<Objects>,
     key: ObjectKey,
@@ -307,7 +307,7 @@ impl Landing {
         &self.flight
     }
 
-    /// The object is complete: readers behind it go on to its end.
+    /// The object is complete: readers behind it continue to its end.
     pub fn land(self) {
         self.flight.land();
     }

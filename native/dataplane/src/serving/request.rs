@@ -44,7 +44,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// The status that tells the peer.
+    /// The status that the peer gets.
     pub fn status(&self) -> u16 {
         match self {
             RequestError::Malformed(_) => 400,
@@ -98,7 +98,7 @@ pub struct Request {
     pub takes_frames: bool,
     /// What the object is read for, if the peer traces that.
     pub trace: Option<Trace>,
-    /// What the peer knows of an image, if it wants hints.
+    /// What the peer knows of an image, if it requests hints.
     pub known: Option<String>,
 }
 

@@ -86,7 +86,7 @@ pub struct Service {
     pub shaper: Shaper,
     /// The link's delay, added to every request that had to be waited for.
     pub latency: Duration,
-    /// Who may ask; `None` lets everybody.
+    /// The hosts that are answered; `None`: all.
     pub verifier: Option<Verifier>,
     /// This host's identity; without it everything goes in the clear.
     pub tls: Option<Arc<Tls>>,
@@ -588,7 +588,7 @@ impl Connection<'_> {
             .write_all(message.as_bytes(), self.service.limits.send)
     }
 
-    /// The head of a response, which tells the present boot.
+    /// The head of a response, with the present boot.
     pub(super) fn head(&self, status: u16, length: Length, after: After, fields: &str) -> String {
         let boot = &self.service.boot;
         head(

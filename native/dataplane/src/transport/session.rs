@@ -128,7 +128,7 @@ impl Session {
         Ok(count)
     }
 
-    /// Tells the peer that nothing more comes.
+    /// Signals the end of data to the peer.
     pub fn finish(&mut self, stream: &TcpStream, deadline: Instant) -> io::Result<()> {
         self.tls.send_close_notify();
         self.flush(stream, deadline)

@@ -20,7 +20,7 @@ use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
 use crate::transport::session::{Session, SessionError};
 
-/// Permissions of everybody else.
+/// Permissions of other users.
 const OTHERS: u32 = 0o007;
 
 /// Paths of a host's certificate, key and authorities, as PEM.
@@ -299,7 +299,7 @@ fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let metadata = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?;
     if metadata.permissions().mode() & OTHERS != 0 {
         return Err(fail(
-            "everybody may read or change it; take the rights of others away (chmod o=)".to_owned(),
+            "other users may read or change it; remove their rights (chmod o=)".to_owned(),
         ));
     }
     PrivateKeyDer::from_pem_file(path).map_err(|error| {

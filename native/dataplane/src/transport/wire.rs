@@ -89,7 +89,7 @@ impl Wire {
         Ok(sent)
     }
 
-    /// Tells the peer that nothing more comes.
+    /// Signals the end of data to the peer.
     pub fn finish(&mut self, time: Duration) -> io::Result<()> {
         if let Some(session) = &mut self.session {
             session.finish(&self.stream, Instant::now() + time)?;

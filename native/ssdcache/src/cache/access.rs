@@ -56,7 +56,7 @@ struct State {
 
 /// References to the blocks of a volume.
 pub(super) struct Access {
-    /// Those that the sampler was not told of yet.
+    /// Those not yet passed to the sampler.
     references: AtomicU64,
     threshold: AtomicU64,
     state: Mutex<State>,

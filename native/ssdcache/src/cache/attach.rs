@@ -22,7 +22,7 @@ pub struct Attachment {
     pub name: String,
     /// What it caches.
     pub origin: Box<dyn Disk>,
-    /// Tells one origin from another, see [`origin_id`].
+    /// Identifies the origin, see [`origin_id`].
     pub origin_id: u64,
     /// What its cache does.
     pub mode: Mode,
@@ -38,7 +38,7 @@ pub struct Attachment {
     pub kept: Option<String>,
 }
 
-/// A number that tells one origin from another, by where it is, and by when it was created: a file
+/// A number that identifies an origin, by where it is, and by when it was created: a file
 /// in the place of another may have its path and inode. `born` is in nanoseconds, 0 if unknown.
 #[must_use]
 pub fn origin_id(path: &str, device: u64, inode: u64, born: u64) -> u64 {

@@ -50,7 +50,7 @@ const NBD: &str = "nbd";
 /// Begins QEMU's options of a block device, as in the names of files that it opens.
 const JSON: &str = "json:";
 
-/// An origin, and the number that tells it from others.
+/// An origin, and the number that identifies it.
 pub struct Named {
     /// The origin.
     pub disk: Box<dyn Disk>,
@@ -176,7 +176,7 @@ impl Origin {
         }
     }
 
-    /// The number that tells it from others.
+    /// The number that identifies it.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id

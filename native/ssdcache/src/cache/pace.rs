@@ -58,7 +58,7 @@ impl Operations {
 struct Judged {
     /// Windows in a row that speak for the other state.
     contrary: u32,
-    /// The origins' mean in the last window that tells it; 0 before.
+    /// The origins' mean in the last window with a measurement; 0 before.
     origin_us: f64,
     /// Where the next probe begins.
     cursor: Slot,

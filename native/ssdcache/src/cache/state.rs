@@ -76,7 +76,7 @@ impl State {
             .map_or(Source::Origin, Source::Fill)
     }
 
-    /// Takes a slot for a block that nobody requested, unless it is cached or being written.
+    /// Takes a slot for a block without a request, unless it is cached or being written.
     pub fn take_unrequested(
         &mut self,
         volume: VolumeId,

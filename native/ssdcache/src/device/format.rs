@@ -299,7 +299,7 @@ impl DirtyVersion {
     }
 }
 
-/// Whether the bytes of an entry say that it is dirty and durable, whoever wrote them.
+/// Whether the bytes of an entry say that it is dirty and durable, whichever release wrote them.
 #[must_use]
 pub fn looks_dirty(bytes: &[u8; ENTRY]) -> bool {
     let key = u64::from_le_bytes(array(&bytes[..8]));

@@ -2,7 +2,7 @@
 //!
 //! Written before a volume gets its first dirty block, and removed when all were written back. An
 //! origin with a note is not served with another device in the place of that one: it has older
-//! blocks, and only the note tells.
+//! blocks, and only the note shows it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};

@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(ErrorKind::Other, ahead.fill_buf().unwrap_err().kind());
     }
 
-    /// Has bytes without end, and tells when it is dropped.
+    /// Has bytes without end, and notes when it is dropped.
     struct Endless(SyncSender<()>);
 
     impl Read for Endless {

@@ -84,7 +84,7 @@ enum Watch {
 struct Turns {
     /// None while a thread has it for itself.
     reader: Option<Box<Reader>>,
-    /// The number of the loan, while the thread that serves a request wants the reader back.
+    /// The number of the loan, while the thread that serves a request needs the reader back.
     loan: Option<u64>,
     /// How many loans there were.
     loans: u64,
@@ -99,7 +99,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// Takes the reader, if no thread wants it back.
+    /// Takes the reader, if no thread needs it back.
     fn take_reader(&mut self) -> Option<Box<Reader>> {
         if self.loan.is_some() {
             return None;

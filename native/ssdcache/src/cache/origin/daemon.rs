@@ -34,7 +34,7 @@ pub struct Daemon {
 
 struct Running {
     child: Child,
-    /// What it says last.
+    /// The last line of its output.
     said: Arc<Mutex<String>>,
 }
 
@@ -182,7 +182,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Writes what a daemon says to the log, and keeps the last line.
+/// Copies a daemon's output to the log, and keeps the last line.
 fn pass_on(output: ChildStderr, said: Arc<Mutex<String>>) -> io::Result<()> {
     let write = move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {

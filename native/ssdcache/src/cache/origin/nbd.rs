@@ -425,7 +425,7 @@ fn receive(mut socket: &Socket, pending: &Mutex<Pending>) -> io::Result<()> {
             let mut data = vec![0; waiting.length];
             socket.read_exact(&mut data).inspect_err(|error| {
                 let broken = Failure::Broken(error.to_string());
-                // Whoever waited no more has its own reason.
+                // A waiter that gave up has its own error.
                 let _ = waiting.answer.send(Err(broken));
             })?;
             Ok(data)
