@@ -25,7 +25,7 @@ use hull::Hull;
 use relaxation::{relax, Relaxation};
 
 /// Combinations that are looked at, at most, before the search is given up.
-const MOST_EFFORT: usize = 1 << 28;
+const MOST_EFFORT: usize = 1 << 27;
 /// Combinations of a part before it is divided; and the share of all until then, if that is more.
 const LEAST_EFFORT: usize = 1 << 17;
 const EFFORT_SHARE: usize = 4;
@@ -56,10 +56,22 @@ pub fn most_hits(demands: &[Demand<'_>], capacity: u64, step: u64) -> Option<Siz
     for demand in demands {
         choices.push(choices_of(demand, capacity, step)?);
     }
-    let (best, optimal) = Tree::new(&choices, capacity).search()?;
+    let mut tree = Tree::new(&choices, capacity);
+    tree.set_unit(unit_of(demands));
+    let (best, optimal) = tree.search()?;
     let chosen = choices.iter().zip(&best.chosen);
     let blocks = chosen.map(|(each, &at)| each[at].steps * step).collect();
     Some(Sizes { blocks, optimal })
+}
+
+/// Returns what all gains are a multiple of: the weight of a hit if volumes have the same; or 0.
+fn unit_of(demands: &[Demand<'_>]) -> f64 {
+    match demands {
+        [first, others @ ..] if others.iter().all(|each| each.weight == first.weight) => {
+            first.weight
+        }
+        _ => 0.0,
+    }
 }
 
 /// A part of all divisions that was not searched yet. The one with the largest bound is greatest.
@@ -97,6 +109,8 @@ struct Tree<'a> {
     capacity: u64,
     /// Gains that differ by less are the same.
     rounding: f64,
+    /// A better division gains more than the best one by more than this.
+    resolution: f64,
     best: Best,
     nodes: BinaryHeap<Node>,
     count: usize,
@@ -107,10 +121,12 @@ struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn new(choices: &'a [Vec<Choice>], capacity: u64) -> Self {
         let gains = choices.iter().map(|each| each[each.len() - 1].gain);
+        let rounding = gains.sum::<f64>() * ROUNDING;
         Tree {
             choices,
             capacity,
-            rounding: gains.sum::<f64>() * ROUNDING,
+            rounding,
+            resolution: rounding,
             best: Best {
                 gain: f64::NEG_INFINITY,
                 chosen: Vec::new(),
@@ -120,6 +136,11 @@ impl<'a> Tree<'a> {
             effort: 0,
             least_effort: LEAST_EFFORT,
         }
+    }
+
+    /// Notes that all gains are multiples of a number.
+    fn set_unit(&mut self, unit: f64) {
+        self.resolution = self.resolution.max(unit - self.rounding);
     }
 
     /// Returns the best division and whether it is proven to be; none if there is no division.
@@ -142,7 +163,12 @@ impl<'a> Tree<'a> {
 
     /// Whether no division with this bound is better than the best one.
     fn is_searched(&self, bound: f64) -> bool {
-        bound - self.best.gain <= self.rounding
+        self.missing(bound) <= 0.0
+    }
+
+    /// Returns the largest loss, below a bound, of a division that is better than the best one.
+    fn missing(&self, bound: f64) -> f64 {
+        bound - self.best.gain - self.resolution
     }
 
     /// Adds a part, unless it has no better division.
@@ -175,18 +201,19 @@ impl<'a> Tree<'a> {
             hulls: &node.hulls,
             relaxation: &node.relaxation,
             capacity: self.capacity,
+            resolution: self.resolution,
         };
         let bound = node.relaxation.bound;
         let granted = self.least_effort.max(self.effort / EFFORT_SHARE);
         let mut left = granted;
-        let mut limit = (bound - self.best.gain) * FIRST_PART;
+        let mut limit = self.missing(bound) * FIRST_PART;
         let searched = loop {
-            let tried = limit.min(bound - self.best.gain).max(self.rounding);
+            let tried = limit.min(self.missing(bound)).max(self.rounding);
             if !part.combine(tried, &mut left, &mut self.best) {
                 break false;
             }
             // All divisions of no larger loss were among those that were combined.
-            if bound - self.best.gain <= tried {
+            if self.missing(bound) <= tried {
                 break true;
             }
             limit *= GROWTH;

@@ -36,6 +36,8 @@ pub struct Part<'a> {
     pub relaxation: &'a Relaxation,
     /// Steps to divide.
     pub capacity: u64,
+    /// A better division gains more than the best one by more than this.
+    pub resolution: f64,
 }
 
 /// A choice beside the one of the relaxation.
@@ -98,7 +100,8 @@ impl Part<'_> {
         };
         search.fill(&open, best);
         for at in 0..open.len() {
-            let limit = limit.min(self.relaxation.bound - best.gain);
+            let missing = self.relaxation.bound - best.gain - self.resolution;
+            let limit = limit.min(missing);
             if !search.expand(&open[at], limit, effort) {
                 return false;
             }
