@@ -357,16 +357,7 @@ impl Keeper<'_> {
                     return self.stop(&mut worker);
                 }
                 (Some(Signal::Reload), Some(file)) => {
-                    if let Some(signal) = self.reload(file) {
-                        is_replaced |= signal == rustix::process::Signal::TERM;
-                        signal_worker(&worker, signal)?;
-                    }
-                    if let Some(program) = self.find_successor(file) {
-                        self.end(&mut worker)?;
-                        let error = self.exchange(&program, file);
-                        eprintln!("Could not run {}: {error}", program.display());
-                        is_replaced = true;
-                    }
+                    is_replaced |= self.renew(&mut worker, file)?;
                 }
                 _ => {}
             }
@@ -401,6 +392,22 @@ impl Keeper<'_> {
             worker = self.start_worker()?;
             born = Instant::now();
         }
+    }
+
+    /// Have the worker, or the next one, work by the file and as the program that is installed; return whether this one ends for that.
+    fn renew(&self, worker: &mut Child, file: &Path) -> Result<bool, DaemonError> {
+        let mut ends = false;
+        if let Some(signal) = self.reload(file) {
+            ends = signal == rustix::process::Signal::TERM;
+            signal_worker(worker, signal)?;
+        }
+        if let Some(program) = self.find_successor(file) {
+            self.end(worker)?;
+            let error = self.exchange(&program, file);
+            eprintln!("Could not run {}: {error}", program.display());
+            ends = true;
+        }
+        Ok(ends)
     }
 
     /// Take the configuration of the file, and return the signal for the worker if it is another one: the worker takes a profile from the shared memory, for all else the next one works by it.
