@@ -142,13 +142,29 @@ class LazyTest(nova_hosts.NovaTest):
                         ignore_missing=True)
         return made.id
 
-    def migrate_live(self, server):
-        """Migrate a running server to the other host."""
+    def migrate_live(self, server, status='ACTIVE'):
+        """Migrate a running server to the other host.
+
+        :param status: that it has, and keeps
+        """
         self.compute.live_migrate_server(server, host=self.other,
                                          block_migration='auto')
-        self.wait_for_status(server, 'ACTIVE')
+        self.wait_for_status(server, status)
         self.assertEqual(
             self.other, self.compute.get_server(server).compute_host)
+
+    def migrate_paused(self, server):
+        """Migrate a server that is not stopped, but does nothing meanwhile.
+
+        QEMU without KVM may leave behind what a guest writes to its memory
+        while that is sent. A guest that never rests may hang then: with QEMU
+        7.2 a process of one waited in its kernel for a lock without an end.
+        """
+        self.compute.pause_server(server)
+        self.wait_for_status(server, 'PAUSED')
+        self.migrate_live(server, 'PAUSED')
+        self.compute.unpause_server(server)
+        self.wait_for_status(server, 'ACTIVE')
 
     def kill_keeper_worker(self, image):
         os.kill(self.served(image)['worker_pid'], signal.SIGKILL)
@@ -289,7 +305,7 @@ class TestLeaving(ReadingTest):
         self.assert_reads()
         # What Nova does with a guest's disks still works.
         self.snapshot(self.server)
-        self.migrate_live(self.server)
+        self.migrate_paused(self.server)
         self.assert_reads(host=self.other)
 
 

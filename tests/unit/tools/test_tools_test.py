@@ -84,7 +84,8 @@ class TestRunStage(base.TestCase):
         shutil.copy(STAGE.with_name('results.py'), tools / 'lib')
         self.stage = tools / 'lib' / 'stage'
 
-    def totals(self, *commands: str, arguments: str = '') -> str:
+    def totals(self, *commands: str, seconds: int = 60, arguments: str = ''
+               ) -> str:
         self.stage.write_text('\n'.join((
             '#!/usr/bin/env bash', 'mkdir -p "$2/results/$1"',
             'RESULTS=$2/results/$1', f'. {STAGE.with_name("checks.sh")}',
@@ -92,6 +93,7 @@ class TestRunStage(base.TestCase):
         self.stage.chmod(0o755)
         return bash(
             'set -e; cd "$1"; WORK=$1 PASSED=0 FAILED=0 SKIPPED=0 SUMMARY=()'
+            f' STAGE_SECONDS={seconds}'
             f' FAILED_STAGES=(); run_stage unit {arguments} >"$1/out";'
             ' echo $PASSED $FAILED $SKIPPED "${FAILED_STAGES[@]}"',
             str(self.directory))
@@ -112,6 +114,13 @@ class TestRunStage(base.TestCase):
         self.assertEqual('1 0 0', self.totals(
             'check one true', 'echo "check two: failed"',
             'echo " - Failed: 3"'))
+
+    def test_a_stage_that_takes_too_long_tidies_up(self):
+        self.assertEqual('1 1 0 unit', self.totals(
+            'trap "sleep 1; check tidied true" EXIT', 'sleep 60',
+            seconds=1))
+        # An OpenStack is slower than that.
+        self.assertGreaterEqual(int(bash('echo $END_SECONDS')), 120)
 
     def test_arguments_are_the_stage_s(self):
         self.assertEqual('1 0 0', self.totals(
