@@ -3,6 +3,8 @@
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::AtomicBool;
 
+use tempfile::TempDir;
+
 use super::*;
 
 /// What a server does with a request.
@@ -20,6 +22,8 @@ enum Manner {
 
 /// A server with one export in memory, which says what it was requested.
 struct Served {
+    /// Removed at the end of the test.
+    _folder: TempDir,
     address: Address,
     data: Arc<Mutex<Vec<u8>>>,
     kinds: Arc<Mutex<Vec<(u16, u16)>>>,
@@ -27,12 +31,12 @@ struct Served {
 }
 
 impl Served {
-    fn new(name: &str, size: usize, manner: Manner) -> Self {
-        let path = format!("diffcache-nbd-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(path);
-        let _ = std::fs::remove_file(&path);
+    fn new(size: usize, manner: Manner) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
         let served = Self {
+            _folder: folder,
             address: Address::unix(path, "x"),
             data: Arc::new(Mutex::new(vec![0; size])),
             kinds: Arc::default(),
@@ -156,7 +160,7 @@ fn addresses_are_parsed() {
 
 #[test]
 fn requests_of_many_threads_get_their_own_answers() {
-    let served = Served::new("threads", 1 << 20, Manner::Serves);
+    let served = Served::new(1 << 20, Manner::Serves);
     let origin = served.open();
     assert_eq!(1 << 20, origin.size().unwrap());
     std::thread::scope(|scope| {
@@ -181,7 +185,7 @@ fn requests_of_many_threads_get_their_own_answers() {
 
 #[test]
 fn durable_writes_use_the_flag_or_a_flush() {
-    let served = Served::new("durable", 8192, Manner::Serves);
+    let served = Served::new(8192, Manner::Serves);
     served.open().write_durably(&[1; 10], 3).unwrap();
     assert_eq!(vec![(WRITE, FUA)], *lock(&served.kinds));
     *lock(&served.flags) = 1 | CAN_FLUSH;
@@ -197,14 +201,14 @@ fn durable_writes_use_the_flag_or_a_flush() {
 
 #[test]
 fn errors_are_those_of_the_server() {
-    let served = Served::new("full", 8192, Manner::IsFull);
+    let served = Served::new(8192, Manner::IsFull);
     let error = served.open().write_at(&[1; 10], 0).unwrap_err();
     assert_eq!(Some(28), error.raw_os_error());
 }
 
 #[test]
 fn a_request_whose_connection_breaks_is_sent_again() {
-    let served = Served::new("breaks", 8192, Manner::BreaksOnce);
+    let served = Served::new(8192, Manner::BreaksOnce);
     let origin = served.open();
     origin.write_at(&[5; 10], 0).unwrap();
     assert_eq!(5, lock(&served.data)[9]);
@@ -215,7 +219,7 @@ fn a_request_whose_connection_breaks_is_sent_again() {
 
 #[test]
 fn a_flush_that_breaks_tells_that_writes_may_be_lost() {
-    let served = Served::new("flush", 8192, Manner::BreaksOnce);
+    let served = Served::new(8192, Manner::BreaksOnce);
     let origin = served.open();
     origin.sync().unwrap();
     origin.sync().unwrap();
@@ -224,14 +228,14 @@ fn a_flush_that_breaks_tells_that_writes_may_be_lost() {
 
 #[test]
 fn an_answer_to_no_request_ends_the_connection() {
-    let served = Served::new("lies", 8192, Manner::Lies);
+    let served = Served::new(8192, Manner::Lies);
     let error = served.open().read_at(&mut [0; 10], 0).unwrap_err();
     assert_eq!(io::ErrorKind::ConnectionReset, error.kind());
 }
 
 #[test]
 fn an_export_that_is_not_there_or_for_reading_is_refused() {
-    let served = Served::new("refused", 8192, Manner::Serves);
+    let served = Served::new(8192, Manner::Serves);
     let other = Address {
         export: "y".into(),
         ..served.address.clone()
@@ -243,7 +247,7 @@ fn an_export_that_is_not_there_or_for_reading_is_refused() {
 
 #[test]
 fn another_size_is_refused_until_it_is_looked_for() {
-    let served = Served::new("size", 8192, Manner::Serves);
+    let served = Served::new(8192, Manner::Serves);
     let missing = NbdOrigin::missing(served.address.clone(), 4096);
     assert_eq!(4096, missing.size().unwrap());
     missing.sync().unwrap();
