@@ -65,7 +65,7 @@ class VersionsTest(nova_hosts.NovaTest):
             lambda: (now := self.boots(server)) != before and now,
             'the guest came up again', nova_hosts.SECONDS)
 
-    def start(self, version, *options):
+    def start_from(self, version, *options):
         """A server that started from a version on the other host."""
         name = f'w-{uuid.uuid4().hex[:8]}'
         created = self.type(' '.join((
@@ -77,7 +77,7 @@ class VersionsTest(nova_hosts.NovaTest):
 
     def start_elsewhere(self, version, boot):
         """A server that came up on the other host, from an exported image."""
-        server = self.start(version)
+        server = self.start_from(version)
         self.guest(server, self.other, name='guest-web', boot=boot)
         return server
 
@@ -149,7 +149,7 @@ class TestLazy(VersionsTest):
 
     def start_lazily(self, version):
         """Start a server from a version; return it and its image."""
-        server = self.start(version, '--boot-mode lazy')
+        server = self.start_from(version, '--boot-mode lazy')
         image = self.compute.get_server(server).image.id
         self.addCleanup(self.trial.admin.image.delete_image, image,
                         ignore_missing=True)
