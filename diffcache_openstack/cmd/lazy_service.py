@@ -54,7 +54,7 @@ def configuration(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
             'mount': os.path.abspath(conf.lazy.mount),
             'mounter': _path(conf.lazy.mounter),
             'hints': conf.lazy.share_profiles == lazy_options.IMAGE,
-            'resend': conf.lazy.resend,
+            'in_flight': conf.lazy.in_flight, 'resend': conf.lazy.resend,
             'identity': {**identity,
                          'tls_plain_peers': plane.tls_plain_peers}}
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use diffcache_core::manifest::Manifest;
 use diffcache_dataplane::ids::hex;
+use diffcache_prefetch::replay::Policy;
 use diffcache_prefetch::Profile;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,8 @@ pub const MAX_SOURCES: usize = 32;
 pub const MAX_PATCHES: usize = 4;
 /// Hosts that are homes of an image's chunks at most, for the same reason.
 pub const MAX_HOMES: usize = 64;
+/// Chunks that are prefetched at the same time at most: each has a thread.
+pub const MAX_IN_FLIGHT: usize = 64;
 
 /// When the rest of the image is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -249,6 +252,12 @@ pub struct Config {
     /// Whether chunks are fetched before they are read.
     #[serde(default = "yes")]
     pub prefetch: bool,
+    /// Chunks that are prefetched at the same time.
+    #[serde(
+        default = "usual_in_flight",
+        skip_serializing_if = "is_usual_in_flight"
+    )]
+    pub in_flight: usize,
     /// File of a profile of the image.
     pub profile: Option<PathBuf>,
     /// When the rest of the image is fetched.
@@ -269,6 +278,28 @@ fn yes() -> bool {
 /// Written only where it is false: keepers of an earlier release refuse fields that they do not know, and never get one with it off.
 fn is_true(value: &bool) -> bool {
     *value
+}
+
+/// Return how many chunks are prefetched at the same time where the configuration does not say.
+pub fn usual_in_flight() -> usize {
+    Policy::default().in_flight
+}
+
+fn is_usual_in_flight(value: &usize) -> bool {
+    *value == usual_in_flight()
+}
+
+/// Check how many chunks are to be prefetched at the same time.
+///
+/// # Errors
+/// `Config`.
+pub fn check_in_flight(value: usize) -> Result<(), DaemonError> {
+    match (1..=MAX_IN_FLIGHT).contains(&value) {
+        true => Ok(()),
+        false => Err(DaemonError::Config(format!(
+            "in_flight {value} is out of range (1 to {MAX_IN_FLIGHT})"
+        ))),
+    }
 }
 
 impl Config {
@@ -292,6 +323,7 @@ impl Config {
                 config.wait
             )));
         }
+        check_in_flight(config.in_flight)?;
         if let Hydrate::Seconds(seconds) = config.hydrate {
             if !(seconds > 0.0 && seconds <= 1e9) {
                 let reason = format!("a deadline of {seconds} s is out of range");

@@ -374,6 +374,25 @@ class LazyServiceTest(ServiceCase):
             self.assertRaises(OSError, change)
         self.assertEqual(0o444, os.stat(path).st_mode & 0o777)
 
+    def test_chunks_are_prefetched_by_as_many_threads_as_configured(self):
+        def threads():
+            worker = self.served()['worker_pid']
+            return [name.read_text() for name in pathlib.Path(
+                f'/proc/{worker}/task').glob('*/comm')].count('prefetch\n')
+
+        self.add_image()
+        self.assertEqual(3, threads())
+        self.daemon.remove(self.image)
+        self.service.terminate()
+        self.service.wait()
+        path = pathlib.Path(self.write_configuration(self.folder))
+        path.write_text(path.read_text().replace(
+            '[lazy]\n', '[lazy]\nin_flight = 9\n'))
+        self.launch(self.folder, sys.executable, '-c', services.SERVICE,
+                    '--config-file', str(path))
+        self.add_image()
+        self.assertEqual(9, threads())
+
     def test_what_cannot_be_served_leaves_nothing(self):
         (self.folder / 'bad').write_bytes(b'no manifest')
         other = self.make_image('other', 3)

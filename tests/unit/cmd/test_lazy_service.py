@@ -17,6 +17,7 @@ import io
 import sys
 
 import fixtures
+from oslo_config import cfg
 
 from diffcache_openstack.cmd import lazy_service
 from diffcache_openstack.common import exceptions
@@ -40,6 +41,7 @@ class TestConfiguration(base.TestCase):
         self.assertEqual(
             {'socket': '/s/x', 'socket_group': 0, 'state': '/state',
              'mount': '/m', 'mounter': None, 'hints': True, 'resend': True,
+             'in_flight': 3,
              'identity': {
                  'key_name': 'k', 'key_file': '/key', 'tls_ca_file': '/ca',
                  'tls_cert_file': None, 'tls_key_file': None,
@@ -65,6 +67,14 @@ class TestConfiguration(base.TestCase):
         found = lazy_service.configuration(self.conf(
             '[lazy]\nsocket = /s/x\nshare_profiles = project\n'))
         self.assertIs(False, found['hints'])
+
+    def test_how_many_chunks_are_prefetched_at_the_same_time(self):
+        text = '[lazy]\nsocket = /s/x\nin_flight = {}\n'
+        found = lazy_service.configuration(self.conf(text.format(16)))
+        self.assertEqual(16, found['in_flight'])
+        conf = self.conf(text.format(65))
+        self.assertRaises(cfg.ConfigFileValueError,
+                          lazy_service.configuration, conf)
 
     def test_requests_are_not_sent_again_if_the_file_says_so(self):
         found = lazy_service.configuration(self.conf(

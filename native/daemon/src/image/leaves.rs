@@ -95,6 +95,7 @@ pub struct Leaves {
     marks: File,
     states: Vec<AtomicU8>,
     verified: AtomicU64,
+    is_new: bool,
 }
 
 impl Leaves {
@@ -140,6 +141,7 @@ impl Leaves {
             data,
             marks,
             verified: AtomicU64::new(verified as u64),
+            is_new: fresh,
             states: states.into_iter().map(AtomicU8::new).collect(),
         })
     }
@@ -147,6 +149,11 @@ impl Leaves {
     /// Return the manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Return whether there was nothing of the image when it was opened.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Return the image's bytes; those of absent leaves are holes.

@@ -70,6 +70,9 @@ pub struct Config {
     /// Whether the rest of a file is fetched when a part of it is read.
     #[serde(default = "yes")]
     pub files: bool,
+    /// Chunks of an image that are prefetched at the same time.
+    #[serde(default = "config::usual_in_flight")]
+    pub in_flight: usize,
     /// Whether new workers have the kernel send unanswered requests again, where it can.
     #[serde(default = "yes")]
     pub resend: bool,
@@ -81,7 +84,10 @@ impl Config {
     /// # Errors
     /// `Config`.
     pub fn parse(text: &str) -> Result<Config, DaemonError> {
-        serde_json::from_str(text).map_err(|error| DaemonError::Config(error.to_string()))
+        let config: Config =
+            serde_json::from_str(text).map_err(|error| DaemonError::Config(error.to_string()))?;
+        config::check_in_flight(config.in_flight)?;
+        Ok(config)
     }
 }
 
@@ -620,6 +626,7 @@ impl Supervisor {
             mount,
             state: image.folder.clone(),
             prefetch: wanted.prefetch,
+            in_flight: self.config.in_flight,
             profile: profile.transpose()?,
             hydrate: wanted.hydrate,
             rate: wanted.rate,

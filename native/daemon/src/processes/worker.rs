@@ -168,7 +168,8 @@ fn start_fetching(config: &Config, file: &Arc<LazyFile>) -> Result<(), DaemonErr
             announced.sources().announce(chunks);
         })?;
     }
-    if !file.leaves().is_complete() {
+    // Of an image that has begun to arrive, nothing more may be needed.
+    if file.leaves().is_new() {
         let file = file.clone();
         spawn("prepare", move || file.sources().prepare())?;
     }
@@ -292,7 +293,11 @@ fn open_prefetcher(
         profile::from_shared(profile).map_err(DaemonError::system("take the profile over"))?;
     // Chunks beyond the last number are read on demand.
     let chunks = Chunk::try_from(leaves.chunk_count()).unwrap_or(Chunk::MAX);
-    let prefetcher = Prefetcher::new(chunks, profile, Policy::default());
+    let policy = Policy {
+        in_flight: config.in_flight,
+        ..Policy::default()
+    };
+    let prefetcher = Prefetcher::new(chunks, profile, policy);
     if shared.get(Counter::Reads) > 0 {
         // The worker before this one had begun.
         prefetcher.begin();
