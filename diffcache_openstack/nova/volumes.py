@@ -195,7 +195,8 @@ class VolumeCache:
             or when the volume is extended again
         """
         volume_id = _volume_id(connection)
-        with _showing(domain, disk.device, volume_id, size) as known:
+        with _showing(volume_id, size) as known:
+            _check_idle(domain, disk.device)
             volume_nodes.show_size(
                 domains.monitor(domain), disk, known,
                 functools.partial(self.client.disconnect_volume, volume_id))
@@ -208,10 +209,10 @@ class VolumeCache:
         :raises VolumeExtendFailed: as ``show_size``
         """
         volume_id = _volume_id(connection)
-        device = volume_nodes.find_device(domain.XMLDesc(0), volume_id)
-        with _showing(domain, device, volume_id, size) as known:
-            # Without a device, that has raised.
-            domains.resize_disk(domain, typing.cast(str, device), known)
+        with _showing(volume_id, size) as known:
+            device = volume_nodes.find_device(domain.XMLDesc(0), volume_id)
+            _check_idle(domain, device)
+            domains.resize_disk(domain, device, known)
 
     def begin(self, connections: collections.abc.Iterable[Connection]
               ) -> None:
@@ -357,22 +358,16 @@ class CachedVolumeDriver:
 
 
 @contextlib.contextmanager
-def _showing(domain: typing.Any, device: str | None, volume_id: str,
-             size: int | None) -> collections.abc.Iterator[int]:
-    """Check that a guest can be shown a size, and say what became of it.
+def _showing(volume_id: str, size: int | None
+             ) -> collections.abc.Iterator[int]:
+    """Check that a size is known, and log that a guest sees it.
 
-    :param device: name of the disk, or None if the server has none
     :raises VolumeExtendFailed: the guest does not see the size
     """
     try:
         if size is None:
             raise exceptions.PermanentError(
                 'its new size is unknown on this host')
-        if device is None:
-            raise exceptions.PermanentError('the server has no disk of it')
-        if domains.is_busy(domain, device):
-            raise exceptions.Busy(
-                'the server is being migrated, or its disk copied')
         yield size
     except exceptions.DiffCacheError as error:
         raise nova_exception.VolumeExtendFailed(
@@ -380,6 +375,16 @@ def _showing(domain: typing.Any, device: str | None, volume_id: str,
             f' a hard reboot: {error}') from error
     LOG.info('The server with volume %s sees its new size, %d bytes',
              volume_id, size)
+
+
+def _check_idle(domain: typing.Any, device: str) -> None:
+    """Check that no other work changes a disk.
+
+    :raises Busy: the server is being migrated, or the disk copied
+    """
+    if domains.is_busy(domain, device):
+        raise exceptions.Busy(
+            'the server is being migrated, or its disk copied')
 
 
 def device_of(connection: Connection) -> str:

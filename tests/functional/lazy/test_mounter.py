@@ -204,6 +204,7 @@ class MounterTest(MounterCase):
         self.service.wait()
         os.kill(keeper, signal.SIGTERM)
         self.wait_until(lambda: not self.mounts())
+        self.assertEqual([], list(self.mounts()))
 
     def test_kills_of_service_and_mounter_are_not_seen_by_a_reader(self):
         reader, end = self.open_reader(self.add_image()['path'])
@@ -242,7 +243,7 @@ class MounterTest(MounterCase):
         self.add_image()
         self.assert_read()
 
-    def test_a_boot_without_a_mounter_goes_on_when_it_is_there(self):
+    def test_an_image_waits_for_a_mounter_that_is_not_there_at_the_start(self):
         self.add_image()
         keeper = self.served()['pid']
         self.service.kill()

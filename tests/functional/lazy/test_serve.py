@@ -172,12 +172,12 @@ class LazyServeTest(serving.ServingTest):
         self.assertEqual(1, self._status()['sources'][0]['requests'])
 
     def test_killed_workers_are_not_noticed_by_readers(self):
-        self._kill_under_reads('--resend', 'on')
+        self._assert_kills_are_not_noticed('--resend', 'on')
 
     def test_nor_without_requests_that_the_kernel_sends_again(self):
-        self._kill_under_reads('--resend', 'off')
+        self._assert_kills_are_not_noticed('--resend', 'off')
 
-    def _kill_under_reads(self, *words):
+    def _assert_kills_are_not_noticed(self, *words):
         self._serve(None, *words)
         end = self.folder / 'end'
         readers = self._readers(end)

@@ -39,25 +39,23 @@ DOMAIN = '''
   <name>{name}</name><uuid>{name}</uuid>
   <memory unit="MiB">64</memory><vcpu>1</vcpu>
   <os><type arch="x86_64">hvm</type></os>
-  <devices><disk type="network" device="disk">
-    <driver name="qemu" type="raw" cache="none" discard="unmap"
-      error_policy="stop" rerror_policy="stop"/>
-    <source protocol="nbd" name="{export}">
-      <host transport="unix" socket="{socket}"/></source>
-    <target dev="vda" bus="virtio"/><serial>a</serial>
-  </disk></devices>
+  <devices>{disk}</devices>
 </domain>
 '''
-DEVICE_DOMAIN = '''
-<domain type="qemu">
-  <name>{name}</name><uuid>{name}</uuid>
-  <memory unit="MiB">64</memory><vcpu>1</vcpu>
-  <os><type arch="x86_64">hvm</type></os>
-  <devices><disk type="block" device="disk">
-    <driver name="qemu" type="raw" cache="none"/><source dev="{device}"/>
-    <target dev="vda" bus="virtio"/><serial>a</serial>
-  </disk></devices>
-</domain>
+CACHED_DISK = '''
+<disk type="network" device="disk">
+  <driver name="qemu" type="raw" cache="none" discard="unmap"
+    error_policy="stop" rerror_policy="stop"/>
+  <source protocol="nbd" name="{export}">
+    <host transport="unix" socket="{socket}"/></source>
+  <target dev="vda" bus="virtio"/><serial>a</serial>
+</disk>
+'''
+DEVICE_DISK = '''
+<disk type="block" device="disk">
+  <driver name="qemu" type="raw" cache="none"/><source dev="{device}"/>
+  <target dev="vda" bus="virtio"/><serial>a</serial>
+</disk>
 '''
 
 
@@ -73,8 +71,8 @@ class TestExtend(test_attach.AttachTest):
         export = control.send(self.control, 'status')[
             'volumes']['a']['export']
         self.domain = self.libvirt.connection.defineXML(DOMAIN.format(
-            name=uuid.uuid4(), export=export,
-            socket=self.directory / 'nbd'))
+            name=uuid.uuid4(), disk=CACHED_DISK.format(
+                export=export, socket=self.directory / 'nbd')))
         self.domain.create()
         self.monitor = qemu_monitor.Monitor(libvirt, libvirt_qemu,
                                             self.domain)
@@ -152,7 +150,8 @@ class TestExtendDevice(base.TestCase):
         self.device = self.losetup('--show', '--find', self.file)
         self.addCleanup(self.losetup, '--detach', self.device)
         self.domain = self.libvirt.connection.defineXML(
-            DEVICE_DOMAIN.format(name=uuid.uuid4(), device=self.device))
+            DOMAIN.format(name=uuid.uuid4(),
+                          disk=DEVICE_DISK.format(device=self.device)))
         self.domain.create()
         self.addCleanup(self.domain.destroy)
 

@@ -127,11 +127,17 @@ class TestFind(base.TestCase):
 class TestFindDevice(base.TestCase):
 
     def test_only_block_devices_of_the_volume(self):
-        self.assertIsNone(volume_nodes.find_device(DOCUMENT, VOLUME))
+        self.refused(DOCUMENT, VOLUME)
         document = DOCUMENT.replace("type='network' device='disk'",
                                     "type='block' device='disk'")
         self.assertEqual('vdb', volume_nodes.find_device(document, VOLUME))
-        self.assertIsNone(volume_nodes.find_device(document, 'other'))
+        self.refused(document, 'other')
+
+    def refused(self, document, volume_id):
+        error = self.assertRaises(exceptions.PermanentError,
+                                  volume_nodes.find_device, document,
+                                  volume_id)
+        self.assertIn(volume_id, str(error))
 
 
 class TestShowSizeByAnotherNode(base.TestCase):

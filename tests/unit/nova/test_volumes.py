@@ -354,13 +354,24 @@ class TestExtend(VolumesTest):
             self.connection(data={volumes.KEY: EXPORT})))
 
 
-class TestShowSize(VolumesTest):
+class ShowCase(VolumesTest):
+    """A running server that nothing else works on."""
 
     def setUp(self):
         super().setUp()
         self.domain = mock.Mock()
         self.domain.jobInfo.return_value = [libvirt.VIR_DOMAIN_JOB_NONE]
         self.domain.blockJobInfo.return_value = {}
+
+    def refused(self, **more):
+        return str(self.assertRaises(exception.VolumeExtendFailed, self.show,
+                                     **more))
+
+
+class TestShowSize(ShowCase):
+
+    def setUp(self):
+        super().setUp()
         patcher = mock.patch.object(volumes.volume_nodes, 'show_size')
         self.addCleanup(patcher.stop)
         self.shown = patcher.start()
@@ -369,10 +380,6 @@ class TestShowSize(VolumesTest):
 
     def show(self, size=1 << 30):
         self.cache.show_size(self.domain, self.disk, self.connection(), size)
-
-    def refused(self, **more):
-        return str(self.assertRaises(exception.VolumeExtendFailed, self.show,
-                                     **more))
 
     def test_a_guest_sees_it(self):
         self.show()
@@ -391,23 +398,16 @@ class TestShowSize(VolumesTest):
         self.assertIn('after a hard reboot: Cannot grow', self.refused())
 
 
-class TestShowDeviceSize(VolumesTest):
+class TestShowDeviceSize(ShowCase):
 
     def setUp(self):
         super().setUp()
-        self.domain = mock.Mock()
-        self.domain.jobInfo.return_value = [libvirt.VIR_DOMAIN_JOB_NONE]
-        self.domain.blockJobInfo.return_value = {}
         self.domain.XMLDesc.return_value = (
             f"<domain><devices><disk type='block'><target dev='vdb'/>"
             f"<serial>{VOLUME}</serial></disk></devices></domain>")
 
     def show(self, size=1 << 30):
         self.cache.show_device_size(self.domain, self.connection(), size)
-
-    def refused(self, **more):
-        return str(self.assertRaises(exception.VolumeExtendFailed, self.show,
-                                     **more))
 
     def test_a_guest_sees_it(self):
         self.show()
@@ -422,7 +422,7 @@ class TestShowDeviceSize(VolumesTest):
         self.domain.blockResize.side_effect = libvirt.libvirtError('smaller')
         self.assertIn('after a hard reboot', self.refused())
         self.domain.XMLDesc.return_value = '<domain/>'
-        self.assertIn('no disk of it', self.refused())
+        self.assertIn('no block device', self.refused())
 
 
 class TestLiveMigration(VolumesTest):
