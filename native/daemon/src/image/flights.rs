@@ -115,12 +115,11 @@ impl Flights {
                 changed: Condvar::new(),
             });
             flights.insert((chunk, reach), flight.clone());
-            own.insert(chunk, (flight, Err(ChunkError::Abandoned)));
+            own.insert(chunk, Own::new(flight, reach));
         }
         Begun {
             own: Landing {
                 flights: self.flights.clone(),
-                reach,
                 chunks: own,
             },
             joined,
@@ -144,11 +143,35 @@ impl Flights {
     }
 }
 
+/// The chunks of a landing after it turned to where the image comes from.
+pub struct Turned {
+    /// To be fetched.
+    pub own: Vec<u64>,
+    /// Fetched by others.
+    pub joined: Vec<(u64, Arc<Flight>)>,
+}
+
+/// One fetch of a landing.
+struct Own {
+    flight: Arc<Flight>,
+    reach: Reach,
+    outcome: Outcome,
+}
+
+impl Own {
+    fn new(flight: Arc<Flight>, reach: Reach) -> Own {
+        Own {
+            flight,
+            reach,
+            outcome: Err(ChunkError::Abandoned),
+        }
+    }
+}
+
 /// Fetches of one thread; their outcomes go to all that wait, whatever ends them.
 pub struct Landing {
     flights: Arc<OnTheirWay>,
-    reach: Reach,
-    chunks: BTreeMap<u64, (Arc<Flight>, Outcome)>,
+    chunks: BTreeMap<u64, Own>,
 }
 
 impl Landing {
@@ -164,27 +187,47 @@ impl Landing {
 
     /// Return the fetches, to wait for them elsewhere.
     pub fn flights(&self) -> Vec<(u64, Arc<Flight>)> {
-        let flight = |(chunk, (flight, _)): (&u64, &(Arc<Flight>, _))| (*chunk, flight.clone());
+        let flight = |(chunk, own): (&u64, &Own)| (*chunk, own.flight.clone());
         self.chunks.iter().map(flight).collect()
+    }
+
+    /// Turn fetches of chunks that no home served into direct ones; those that others fetch directly by now are joined.
+    pub fn turn_direct(&mut self, chunks: Vec<u64>) -> Turned {
+        let mut flights = lock(&self.flights);
+        let (mut own, mut joined) = (Vec::new(), Vec::new());
+        for chunk in chunks {
+            let Some(found) = self.chunks.get_mut(&chunk) else {
+                continue;
+            };
+            if let Some(other) = flights.get(&(chunk, Reach::Direct)) {
+                joined.push((chunk, other.clone()));
+                continue;
+            }
+            flights.remove(&(chunk, found.reach));
+            flights.insert((chunk, Reach::Direct), found.flight.clone());
+            found.reach = Reach::Direct;
+            own.push(chunk);
+        }
+        Turned { own, joined }
     }
 
     /// Note that leaves of some of the chunks have become local.
     pub fn note_arrival(&self, chunks: Range<u64>) {
-        for (flight, _) in self.chunks.range(chunks).map(|(_, flown)| flown) {
-            flight.note_arrival();
+        for (_, own) in self.chunks.range(chunks) {
+            own.flight.note_arrival();
         }
     }
 
     /// Note what became of a chunk.
     pub fn set(&mut self, chunk: u64, outcome: Outcome) {
-        if let Some((_, known)) = self.chunks.get_mut(&chunk) {
-            *known = outcome;
+        if let Some(own) = self.chunks.get_mut(&chunk) {
+            own.outcome = outcome;
         }
     }
 
     /// End the fetches, and return what became of the chunks.
     pub fn land(self) -> Vec<(u64, Outcome)> {
-        let outcome = |(chunk, (_, outcome)): (&u64, &(_, Outcome))| (*chunk, outcome.clone());
+        let outcome = |(chunk, own): (&u64, &Own)| (*chunk, own.outcome.clone());
         self.chunks.iter().map(outcome).collect()
     }
 }
@@ -192,13 +235,13 @@ impl Landing {
 impl Drop for Landing {
     fn drop(&mut self) {
         let mut flights = lock(&self.flights);
-        for chunk in self.chunks.keys() {
-            flights.remove(&(*chunk, self.reach));
+        for (chunk, own) in &self.chunks {
+            flights.remove(&(*chunk, own.reach));
         }
         drop(flights);
-        for (flight, outcome) in self.chunks.values() {
-            *lock(&flight.outcome) = Some(outcome.clone());
-            flight.changed.notify_all();
+        for own in self.chunks.values() {
+            *lock(&own.flight.outcome) = Some(own.outcome.clone());
+            own.flight.changed.notify_all();
         }
     }
 }
@@ -237,11 +280,31 @@ mod tests {
         assert_eq!(direct.own.chunks(), [0]);
         // All others wait for the direct one.
         let third = flights.begin(0..1, Reach::Site, Purpose::Demand);
-        assert!(Arc::ptr_eq(&third.joined[0].1, &direct.own.chunks[&0].0));
+        assert!(Arc::ptr_eq(
+            &third.joined[0].1,
+            &direct.own.chunks[&0].flight
+        ));
         drop(by_site);
         assert!(flights.has(0));
         drop(direct);
         assert!(!flights.has(0));
+    }
+
+    #[test]
+    fn what_homes_do_not_serve_is_fetched_directly_once() {
+        let flights = Flights::default();
+        let mut by_site = flights.begin(0..2, Reach::Site, Purpose::Demand).own;
+        let direct = flights.begin(1..2, Reach::Direct, Purpose::Peer).own;
+        let Turned { own, joined } = by_site.turn_direct(vec![0, 1]);
+        assert_eq!((own, joined.len(), joined[0].0), (vec![0], 1, 1));
+        assert!(Arc::ptr_eq(&joined[0].1, &direct.chunks[&1].flight));
+        // A chunk of which this host has become the home meanwhile.
+        let second = flights.begin(0..2, Reach::Direct, Purpose::Demand);
+        assert_eq!(is_joined(&second), [0, 1]);
+        drop(direct);
+        assert!(flights.has(0) && flights.has(1));
+        drop(by_site);
+        assert!(!flights.has(0) && !flights.has(1));
     }
 
     #[test]

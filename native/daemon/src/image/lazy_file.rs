@@ -385,27 +385,79 @@ impl LazyFile {
         purpose: Purpose,
         limit: Duration,
     ) -> Vec<(u64, Outcome)> {
-        // Another fetch may have ended between the caller's look and the beginning of these.
-        let mut absent = Vec::new();
-        for chunk in own.chunks() {
-            match self.is_local(chunk) {
-                Ok(true) => own.set(chunk, Ok(Chunk::Local)),
-                Ok(false) => absent.push(chunk),
-                Err(error) => own.set(chunk, Err(error)),
-            }
+        let end = Instant::now() + limit;
+        let mut absent = own.chunks();
+        let mut joined = Vec::new();
+        self.skip_local(&mut own, &mut absent);
+        if reach == Reach::Site {
+            self.fetch_from_homes(&mut own, &mut absent, purpose, end);
+            let turned = own.turn_direct(absent);
+            (absent, joined) = (turned.own, turned.joined);
+            self.skip_local(&mut own, &mut absent);
         }
-        for run in split_runs(&absent) {
-            let on_arrival = || own.note_arrival(run.clone());
-            let wanted = Wanted {
-                leaves: &self.leaves,
-                run: &run,
-                on_arrival: &on_arrival,
-            };
-            for (chunk, outcome) in self.fetch(wanted, reach, purpose, limit) {
-                own.set(chunk, outcome);
-            }
+        self.fetch_directly(&mut own, &absent, purpose, end);
+        for (chunk, flight) in joined {
+            own.set(
+                chunk,
+                flight.wait(end.saturating_duration_since(Instant::now())),
+            );
         }
         own.land()
+    }
+
+    /// Leave out chunks whose fetch by others ended between the caller's look and the beginning of its own.
+    fn skip_local(&self, own: &mut Landing, absent: &mut Vec<u64>) {
+        absent.retain(|chunk| match self.is_local(*chunk) {
+            Ok(true) => {
+                own.set(*chunk, Ok(Chunk::Local));
+                false
+            }
+            Ok(false) => true,
+            Err(error) => {
+                own.set(*chunk, Err(error));
+                false
+            }
+        });
+    }
+
+    /// Fetch chunks from their homes; those that none served stay `absent`.
+    fn fetch_from_homes(
+        &self,
+        own: &mut Landing,
+        absent: &mut Vec<u64>,
+        purpose: Purpose,
+        end: Instant,
+    ) {
+        let runs = split_runs(absent);
+        absent.clear();
+        for run in runs {
+            let begun = now_ns();
+            let from_homes = |wanted: Wanted<'_>| self.sources.fetch_from_homes(wanted, end);
+            match self.ask(own, &run, from_homes) {
+                Some(fetched) => self.receive(own, &run, fetched, purpose, begun),
+                None => absent.extend(run),
+            }
+        }
+    }
+
+    fn fetch_directly(&self, own: &mut Landing, absent: &[u64], purpose: Purpose, end: Instant) {
+        for run in split_runs(absent) {
+            let begun = now_ns();
+            let directly = |wanted: Wanted<'_>| self.sources.fetch_directly(wanted, end);
+            match self.ask(own, &run, directly) {
+                Ok(fetched) => self.receive(own, &run, fetched, purpose, begun),
+                Err(error) => run.for_each(|chunk| own.set(chunk, Err(error.clone()))),
+            }
+        }
+    }
+
+    /// Have a run fetched; leaves are kept as they arrive.
+    fn ask<T>(&self, own: &Landing, run: &Range<u64>, fetch: impl FnOnce(Wanted<'_>) -> T) -> T {
+        fetch(Wanted {
+            leaves: &self.leaves,
+            run,
+            on_arrival: &|| own.note_arrival(run.clone()),
+        })
     }
 
     /// Fetch chunks that reads wait for, without end.
@@ -425,23 +477,15 @@ impl LazyFile {
         self.aside.is_ready()
     }
 
-    fn fetch(
+    /// Keep and count what was fetched since `begun`, by the monotonic clock in nanoseconds.
+    fn receive(
         &self,
-        wanted: Wanted<'_>,
-        reach: Reach,
+        own: &mut Landing,
+        run: &Range<u64>,
+        fetched: Fetched,
         purpose: Purpose,
-        limit: Duration,
-    ) -> Vec<(u64, Outcome)> {
-        let (begun, run) = (now_ns(), wanted.run);
-        let fetched = match self.sources.fetch(wanted, reach, limit) {
-            Ok(fetched) => fetched,
-            Err(error) => {
-                return run
-                    .clone()
-                    .map(|chunk| (chunk, Err(error.clone())))
-                    .collect()
-            }
-        };
+        begun: u64,
+    ) {
         self.shared
             .add(Counter::BytesFetched, fetched.bytes.len() as u64);
         if purpose == Purpose::Prefetch {
@@ -456,10 +500,8 @@ impl LazyFile {
             self.shared.add(Counter::HydratingNs, now_ns() - begun);
         }
         let chunks = run.clone().zip(fetched.bytes.chunks(CHUNK as usize));
-        let kept = chunks.map(|(chunk, bytes)| (chunk, self.keep(chunk, bytes)));
-        let kept = kept.collect();
+        chunks.for_each(|(chunk, bytes)| own.set(chunk, self.keep(chunk, bytes)));
         self.note_complete();
-        kept
     }
 
     fn keep(&self, chunk: u64, bytes: &[u8]) -> Outcome {

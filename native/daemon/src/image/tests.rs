@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::{leaf_hash, Builder, LeafHash, Manifest, LEAF_SIZE};
 use diffcache_core::task::Task;
@@ -11,7 +11,6 @@ use diffcache_dataplane::serving::partial::{RangeRequest, Want};
 use diffcache_prefetch::replay::Policy;
 use diffcache_prefetch::Profile;
 
-use crate::image::flights::Reach;
 use crate::image::lazy_file::{ChunkError, LazyFile, Provided};
 use crate::image::leaves::{data_path, Leaves, CHUNK};
 use crate::peers::homes::{Home, Homes};
@@ -278,13 +277,13 @@ fn failing_sources_are_passed_over_and_all_asked_when_all_fail() {
     };
     let sources = Sources::new(flags.iter().map(open).collect(), shared.clone());
     let fetch = |chunk| {
-        let limit = Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(60);
         let wanted = Wanted {
             leaves: &leaves,
             run: &(chunk..chunk + 1),
             on_arrival: &|| {},
         };
-        sources.fetch(wanted, Reach::Direct, limit)
+        sources.fetch_directly(wanted, end)
     };
     let requests = || {
         flags

@@ -86,27 +86,8 @@ impl Sources {
         }
     }
 
-    /// Fetch chunks, verified, from the first source that serves them within `limit`.
-    ///
-    /// # Errors
-    /// Of the source that was asked last.
-    pub fn fetch(
-        &self,
-        wanted: Wanted<'_>,
-        reach: Reach,
-        limit: Duration,
-    ) -> Result<Fetched, ChunkError> {
-        let end = Instant::now() + limit;
-        if reach == Reach::Site {
-            if let Some(fetched) = self.fetch_from_homes(wanted, end) {
-                return Ok(fetched);
-            }
-        }
-        self.fetch_directly(wanted, end)
-    }
-
-    /// Ask the homes in the order of their rank, up to this host.
-    fn fetch_from_homes(&self, wanted: Wanted<'_>, end: Instant) -> Option<Fetched> {
+    /// Fetch chunks, verified, from the first of their homes that serves them, in the order of their rank, up to this host; none if no one does.
+    pub fn fetch_from_homes(&self, wanted: Wanted<'_>, end: Instant) -> Option<Fetched> {
         for (place, home) in self.homes.of(wanted.run.start) {
             // This host is the next in rank.
             let home = home?;
@@ -133,8 +114,11 @@ impl Sources {
         None
     }
 
-    /// Ask hosts that have the image or the chunks, then where it is dearer.
-    fn fetch_directly(&self, wanted: Wanted<'_>, end: Instant) -> Result<Fetched, ChunkError> {
+    /// Fetch chunks, verified, from hosts that have the image or the chunks, then from where it is dearer, before `end`.
+    ///
+    /// # Errors
+    /// Of the source that was asked last.
+    pub fn fetch_directly(&self, wanted: Wanted<'_>, end: Instant) -> Result<Fetched, ChunkError> {
         let order = self.order(Instant::now());
         let mut last = ChunkError::TooSlow;
         let mut is_looked_for = true;

@@ -1,7 +1,6 @@
 //! Reads that are answered while the rest of their chunk is on its way.
 
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::time::Instant;
 
 use super::*;
 use crate::image::aside::FETCHERS;
@@ -45,6 +44,19 @@ impl Source for Halting {
     }
 }
 
+/// A host that does not serve the image.
+struct Absent;
+
+impl Source for Absent {
+    fn name(&self) -> &str {
+        "absent"
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8], _: Duration) -> Result<(), SourceError> {
+        Err(SourceError::Absent("not served".to_owned()))
+    }
+}
+
 struct Halted {
     fixture: Fixture,
     file: Arc<LazyFile>,
@@ -54,6 +66,10 @@ struct Halted {
 
 impl Halted {
     fn new(change: impl Fn(&mut Vec<u8>)) -> Halted {
+        Halted::with_homes(change, Homes::default())
+    }
+
+    fn with_homes(change: impl Fn(&mut Vec<u8>), homes: Homes) -> Halted {
         let fixture = Fixture::new();
         let shared = Arc::new(Shared::map(Shared::create(4).unwrap()).unwrap());
         let leaves = Leaves::open(fixture.folder.path(), fixture.manifest.clone()).unwrap();
@@ -64,7 +80,7 @@ impl Halted {
             content,
             until: Mutex::new(until),
         };
-        let sources = Sources::new(vec![Box::new(source)], shared.clone());
+        let sources = Sources::new(vec![Box::new(source)], shared.clone()).with_homes(homes);
         let file = LazyFile::new(leaves, sources, shared.clone(), Duration::ZERO, None);
         let halted = Halted {
             fixture,
@@ -120,6 +136,23 @@ fn a_read_waits_for_its_leaves_and_not_for_the_chunk() {
     halted.go_on.send(LEAF).unwrap();
     halted.assert_read(3 * LEAF, LEAF);
     assert_eq!(halted.requests(), 1);
+}
+
+/// Regression: with the home left alone this host was the home, and a read beyond what had arrived fetched the chunk once more.
+#[test]
+fn a_chunk_whose_home_does_not_serve_it_is_fetched_once() {
+    let home = Home::new(Box::new(Absent), Box::new(Absent));
+    let halted = Halted::with_homes(|_| (), Homes::new(vec![Some(home), None]));
+    halted.go_on.send(LEAF + 10).unwrap();
+    halted.assert_read(5, 100);
+    assert!(halted.file.sources().homes().is_here(0, Instant::now()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| halted.assert_read(LEAF, LEAF));
+        // Time for the reader to make a request that it should not.
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(halted.requests(), 1);
+        halted.go_on.send(CHUNK as usize).unwrap();
+    });
 }
 
 #[test]

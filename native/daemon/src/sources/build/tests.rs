@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::Manifest;
 use diffcache_core::patch::format::info;
@@ -17,7 +17,6 @@ use diffcache_dataplane::transport::auth::OldSignatures;
 
 use super::*;
 use crate::config::Identity;
-use crate::image::flights::Reach;
 use crate::image::lazy_file::ChunkError;
 use crate::image::leaves::Leaves;
 use crate::processes::shared::{Counter, Shared, SourceCounter};
@@ -313,7 +312,7 @@ impl Both {
             run: &chunks,
             on_arrival: &|| {},
         };
-        let fetched = self.sources.fetch(wanted, Reach::Direct, LIMIT);
+        let fetched = self.sources.fetch_directly(wanted, Instant::now() + LIMIT);
         let start = (chunks.start * CHUNK) as usize;
         let bytes = fetched.unwrap().bytes;
         assert_eq!(bytes, &site.target[start..start + bytes.len()]);
