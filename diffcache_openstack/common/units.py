@@ -111,10 +111,10 @@ class Size(types.ConfigType):
 
 
 class _Given:
-    """Part of an option's type: refuses no number, and what is not finite."""
+    """Part of an option's type: refuses empty and infinite values, and NaN."""
 
     def __call__(self, value: typing.Any) -> typing.Any:
-        # Neither is outside of any bounds.
+        # None and NaN are not outside of any bounds.
         number = super().__call__(value)  # type: ignore[misc]
         if number is None or not math.isfinite(number):
             raise ValueError(f'"{value}" is not a finite number')
