@@ -270,6 +270,15 @@ class LocalClient:
                           headers) as answer:
             yield File(answer, image_id)
 
+    def prefetch(self, image_id: str, stall_timeout: float) -> None:
+        """Bring the complete file that Glance has to the site.
+
+        :param stall_timeout: seconds until it is there
+        :raises NotFound: the catalogue does not have the image
+        """
+        self._ask('POST', _path(image_id, 'prefetched'),
+                  timeout=stall_timeout)
+
     @contextlib.contextmanager
     def expecting(self, image_id: str) -> collections.abc.Iterator[None]:
         """Announce an image's file, which follows soon, or never.

@@ -70,6 +70,10 @@ class HostAgent:
         return self.client.file(image_id, first, last, site_only,
                                 self._stall_timeout)
 
+    def prefetch(self, image_id: str) -> None:
+        """Bring an image's file to the site; see LocalClient.prefetch."""
+        self.client.prefetch(image_id, self._stall_timeout)
+
     @contextlib.contextmanager
     def expecting(self, image_id: str) -> collections.abc.Iterator[None]:
         """Announce that Glance reads an image's file over the WAN meanwhile.

@@ -195,10 +195,7 @@ class Driver(base.Driver):
         if known is None or not self._by_agent(known):
             return False
         try:
-            # The last byte of the file takes all of it to be there.
-            last = max(0, known['file_size'] - 1)
-            with self._agent.open(image_id, last, last) as file:
-                file.read()
+            self._agent.prefetch(image_id)
         except exceptions.DiffCacheError as error:
             self._agent.fell_back(image_id, type(error).__name__, error)
             return False

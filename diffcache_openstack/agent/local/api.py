@@ -66,6 +66,8 @@ _ROUTES = routing.Map([
                  endpoint='send_file'),
     routing.Rule('/v1/images/<image_id>/file', methods=['PUT'],
                  endpoint='take_file'),
+    routing.Rule('/v1/images/<image_id>/prefetched', methods=['POST'],
+                 endpoint='prefetch'),
     routing.Rule('/v1/images/<image_id>/content', methods=['POST'],
                  endpoint='deliver'),
     routing.Rule('/v1/images/<image_id>/expected', methods=['POST'],
@@ -337,6 +339,10 @@ class LocalApi:
         self._images.give_file(
             image_id, request.environ['wsgi.input'],
             int(request.headers['Content-Length']))
+        return wrappers.Response(status=204)
+
+    def _prefetch(self, _request, image_id):
+        self._images.prefetch(image_id)
         return wrappers.Response(status=204)
 
     def _expect(self, request, image_id):

@@ -282,8 +282,9 @@ def forget(session: orm.Session, version_id: str,
         return
     row = db.need(session, version_id)
     db_tasks.create(session, objects.VersionTask(
-        id=str(uuid.uuid4()), kind=versions.FORGET, version_id=version_id,
-        project_id=row.project_id, disks=db.disks(row)), when)
+        id=str(uuid.uuid4()), kind=versions.FORGET, project_id=row.project_id,
+        server_id=row.server_id, version_id=version_id,
+        disks=db.disks(row)), when)
 
 
 def _follow_up(session, report, first, when, maintaining):

@@ -148,6 +148,21 @@ class LocalTest(test_embedded.EmbeddedTestCase):
         self.assertEqual([], list(
             (self.site.hosts[HOST].held.root / 'staging').iterdir()))
 
+    def test_a_file_that_is_prefetched_counts_no_hit(self):
+        data = self.packed('java')
+        self.read('java-packed')
+        self.client.drop('java-packed')
+        self.client.enqueue('java-packed')
+        self.client.prefetch('java-packed', 60.0)
+        self.assertEqual((['java-packed'], []), (self.files(),
+                                                 self.client.queue()))
+        found = self.known('java-packed')
+        self.assertEqual((True, 0), (found['cached'], found['hits']))
+        before = self.site.wan_bytes()
+        self.assertEqual(data, self.read('java-packed', site_only=True))
+        self.assertEqual(before, self.site.wan_bytes())
+        self.assertEqual(1, self.known('java-packed')['hits'])
+
     def test_a_file_that_turns_out_wrong_is_broken_off(self):
         data = self.packed('java')
         key = self.template('java')

@@ -69,15 +69,19 @@ class Reader(machine.TestCase):
 
     def assert_prints_what_is_shown(
             self, steps: list[transcripts.Step]) -> None:
-        """Each command succeeds, and prints what the page shows of it."""
+        """Each command succeeds, and prints what the page shows of it.
+
+        The first that fails ends it, not the first that prints something
+        else: one run shows all that is wrong with a page.
+        """
+        wrong = []
         for command, shown in steps:
             self.ready(command)
             done = self.type_words(command)
             self.transcript += [f'$ {command}', done.stdout.rstrip(), '']
             self.assertEqual(0, done.returncode,
                              f'{command}\n{done.stdout}')
-            if shown:
-                self.assertTrue(
-                    transcripts.agree(shown, done.stdout),
-                    f'{command}\nprinted\n{done.stdout}\nbut the page'
-                    f' shows\n' + '\n'.join(shown))
+            if shown and not transcripts.agree(shown, done.stdout):
+                wrong.append(f'{command}\nprinted\n{done.stdout}\nbut the'
+                             ' page shows\n' + '\n'.join(shown))
+        self.assertFalse(wrong, '\n\n'.join(wrong))

@@ -47,7 +47,8 @@ class TestGuide(guides.Reader):
                         f'The repository took in {name}', 300)
 
     def tidy(self):
-        for command in ('server delete --wait web-1',
+        for command in ('image precache cancel $JOB',
+                        'server delete --wait web-1',
                         'image delete shop-web',
                         'aggregate remove host edge-hosts compute-1',
                         'aggregate delete edge-hosts'):

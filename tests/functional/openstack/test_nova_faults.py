@@ -262,7 +262,8 @@ class TestRights(FaultTest):
 class TestMistakes(nova_hosts.NovaTest):
     """nova-compute with a wrong option does not start, and says why."""
 
-    def start(self, **options: dict[str, str]) -> subprocess.CompletedProcess:
+    def start_compute(self, **options: dict[str, str]
+                      ) -> subprocess.CompletedProcess:
         """Run nova-compute with some options over those that it has."""
         host = self.trial.hosts[0]
         path = self.directory / 'wrong.conf'
@@ -283,7 +284,7 @@ class TestMistakes(nova_hosts.NovaTest):
 
     def assertNames(self, option: str, **options) -> None:
         """nova-compute ends and one line of its log names the option."""
-        ended = self.start(**options)
+        ended = self.start_compute(**options)
         self.assertNotEqual(0, ended.returncode)
         said = [line for line in ended.stderr.splitlines()
                 if 'nova-compute does not start' in line]
@@ -307,7 +308,7 @@ class TestMistakes(nova_hosts.NovaTest):
         self.assertNames('[diffcache] socket', diffcache={'socket': ''})
 
     def test_without_the_hook(self):
-        ended = self.start(DEFAULT={'config_source': ''})
+        ended = self.start_compute(DEFAULT={'config_source': ''})
         self.assertNotEqual(0, ended.returncode)
         self.assertIn('diffcache', ended.stderr)
 

@@ -38,7 +38,7 @@ SLOW_MBITS = 2
 
 class HydrationTest(test_nova_lazy.LazyTest):
 
-    def boot(self, image, *options, user='admin'):
+    def boot_lazily(self, image, *options, user='admin'):
         """Type what boots a server lazily; returns its ID when active."""
         created = self.type(
             f'server create --flavor tiny --image {image} --nic none'
@@ -61,8 +61,9 @@ class TestOwners(HydrationTest):
             self.trial.user(READER, OWNER, 'reader'))
         self.stranger = service.proxy_of(self.trial.member(OTHER))
         self.image_id, self.path = self.cold()
-        self.server = self.boot(self.image_id, '--hydrate-by 60',
-                                f'--hydrate-rate {RATE}', user=OWNER)
+        self.server = self.boot_lazily(
+            self.image_id, '--hydrate-by 60', f'--hydrate-rate {RATE}',
+            user=OWNER)
 
     def owner(self, command, *options):
         return self.type(f'server hydration {command} {self.server}'
@@ -143,7 +144,7 @@ class TestOwners(HydrationTest):
         self.assertIn('does not allow this', self.refused(
             f'server hydration set {self.server} --pause', READER, OWNER))
         # An operator sees all, and where.
-        server = self.boot(self.image_id)
+        server = self.boot_lazily(self.image_id)
         self.wait_until(lambda: {self.server, server} <= set(
             found := self.listed('admin')) and found, 'both are listed')
         for each in self.server, server:
@@ -160,7 +161,8 @@ class TestLearning(HydrationTest):
         self.wait_until_quiet()
         cost = self.known(self.host, image)['wan_bytes']
         before = self.trial.wan_bytes()
-        first = self.boot(image, f'--availability-zone nova:{self.host}')
+        first = self.boot_lazily(
+            image, f'--availability-zone nova:{self.host}')
         self.guest(first, self.host)
         [profile] = self.wait_until(
             lambda: self.type(f'image profile list --image {image} -f json'),
@@ -172,7 +174,8 @@ class TestLearning(HydrationTest):
         self.assertLess(learned['bytes'], path.stat().st_size)
 
         log = self.end_of_log(f'{self.other}-agent')
-        second = self.boot(image, f'--availability-zone nova:{self.other}')
+        second = self.boot_lazily(
+            image, f'--availability-zone nova:{self.other}')
         self.guest(second, self.other)
         self.assert_linked(image, self.other)
         self.assertTrue(self.said(
@@ -206,8 +209,9 @@ class TestNextBuild(HydrationTest, test_nova_lazy.ReadingTest):
         build = self.upload(path, diffcache_boot_mode='lazy',
                             diffcache_base_template=image)
         self.addCleanup(self.base(self.host, build).unlink, missing_ok=True)
-        self.patch = self.wait_until(lambda: self.patch_of(build),
-                                     'there is a patch', nova_hosts.SECONDS)
+        self.patch_size = self.wait_until(
+            lambda: self.patch_of(build), 'there is a patch',
+            nova_hosts.SECONDS)
         self.wait_until_quiet()
         self.before = self.trial.wan_bytes()
         # The guest is up before what it has to bring has come.
@@ -227,9 +231,9 @@ class TestNextBuild(HydrationTest, test_nova_lazy.ReadingTest):
         found = cache.get_hydration(self.server)
         self.assertEqual('complete', found.state)
         moved = self.trial.wan_bytes() - self.before
-        print(f'{moved} bytes over the WAN with a patch of {self.patch};'
+        print(f'{moved} bytes over the WAN with a patch of {self.patch_size};'
               f' sources {found.sources}')
-        self.assertLess(moved, 1.02 * self.patch + MIB)
+        self.assertLess(moved, 1.02 * self.patch_size + MIB)
         # All was read through base and patch, and nothing where it is whole.
         self.assertEqual([0], [each['bytes'] for each in found.sources
                                if 'patch' not in each['url']])

@@ -104,7 +104,7 @@ class TestFiles(VersionsTest):
         super().setUp()
         disk = self.temporary('raw')
         file_guest.make(self.raw('web'), disk)
-        self.image = self.upload(disk)
+        self.image_id = self.upload(disk)
 
     def files(self, server, host=None):
         """What the guest found on its disk, and what it left there."""
@@ -116,7 +116,7 @@ class TestFiles(VersionsTest):
                          line).groups()
 
     def test_each_state_is_proven_by_the_guest_itself(self):
-        server = self.create(self.image, self.host)
+        server = self.create(self.image_id, self.host)
         _, states = self.files(server), []
         for _ in range(2):
             states.append((self.save(server), self.files(server)[1]))

@@ -155,7 +155,7 @@ class VolumeTest(nova_hosts.NovaTest):
 
     # -- what is seen
 
-    def said(self, server, text, boot=1):
+    def guest_said(self, server, text, boot=1):
         """Wait for a line of the guest; return its fields."""
         line = self.trial.wait_for_line(
             server, self.host, f'volume boot={boot} {text}', SECONDS)
@@ -187,10 +187,11 @@ class TestPlain(VolumeTest):
         volume = self.volume()
         server = self.server()
         self.attach(server, volume)
-        self.assertEqual('0', self.said(server, 'done')['wrong'])
+        self.assertEqual('0', self.guest_said(server, 'done')['wrong'])
         self.assertNotIn(volume, self.cached())
         self.detach(server, volume)
-        self.assertEqual(self.said(server, 'done')['left'], self.sum(volume))
+        self.assertEqual(self.guest_said(server, 'done')['left'],
+                         self.sum(volume))
 
 
 class TestCached(VolumeTest):
@@ -221,9 +222,9 @@ class TestCached(VolumeTest):
         self.attach(server, volume)
         self.assertIn("protocol='nbd'", self.document(server))
         export = self.cached()[volume]['export']
-        self.said(server, 'round=10')
+        self.guest_said(server, 'round=10')
         self.trial.kill_ssd_cache(self.host)
-        done = self.said(server, 'done')
+        done = self.guest_said(server, 'done')
         self.assertEqual('0', done['wrong'])
         found = self.cached()[volume]
         self.assertEqual(export, found['export'])
@@ -231,9 +232,9 @@ class TestCached(VolumeTest):
         self.assertEqual(done['left'], self.sum(volume))
         self.trial.admin.compute.reboot_server(server, 'HARD')
         self.assertEqual(done['left'],
-                         self.said(server, 'found=', boot=2)['found'])
+                         self.guest_said(server, 'found=', boot=2)['found'])
         self.assertIn(volume, self.cached())
-        done = self.said(server, 'done', boot=2)
+        done = self.guest_said(server, 'done', boot=2)
         self.assertEqual('0', done['wrong'])
         self.assert_shown(volume, server)
         self.assert_extended(volume, server)
@@ -242,7 +243,7 @@ class TestCached(VolumeTest):
                   ' --ssd-cache-admission 2')
         self.assert_follows(volume)
         self.trial.admin.compute.reboot_server(server, 'HARD')
-        done = self.said(server, 'done', boot=3)
+        done = self.guest_said(server, 'done', boot=3)
         self.assert_follows(volume)
         self.detach(server, volume)
         self.assertNotIn(volume, self.cached())
@@ -289,9 +290,9 @@ class TestCached(VolumeTest):
 
     def assert_extended(self, volume, server):
         """The guest sees a new size without a reboot."""
-        self.said(server, f'sectors={1 << 21}', boot=2)
+        self.guest_said(server, f'sectors={1 << 21}', boot=2)
         self.storage.extend_volume(volume, 2)
-        self.said(server, f'sectors={2 << 21}', boot=2)
+        self.guest_said(server, f'sectors={2 << 21}', boot=2)
         self.storage.wait_for_status(self.storage.get_volume(volume),
                                      'in-use', wait=SECONDS)
 
@@ -302,7 +303,7 @@ class TestLiveMigration(VolumeTest):
         volume = self.volume(self.volume_type(TYPE))
         server = self.server(NOT_GROWN)
         self.attach(server, volume)
-        self.said(server, 'round=10')
+        self.guest_said(server, 'round=10')
         self.host = self.trial.hosts[1]
         self.trial.admin.compute.live_migrate_server(
             server, host=self.host, block_migration='auto')
@@ -320,9 +321,9 @@ class TestLiveMigration(VolumeTest):
             lambda: self.local.ssd_cache()['moves']['warmed'],
             'blocks that were hot on the other host are cached', SECONDS)
         # The guest goes on, until it sees the volume grow.
-        self.said(server, 'round=')
+        self.guest_said(server, 'round=')
         self.storage.extend_volume(volume, 2)
-        done = self.said(server, 'done')
+        done = self.guest_said(server, 'done')
         self.assertEqual('0', done['wrong'])
         self.assertGreater(self.cached()[volume]['blocks'], 0)
         self.detach(server, volume)
@@ -368,7 +369,7 @@ class TestRoom(VolumeTest):
         volume = self.volume(self.volume_type(TYPE))
         server = self.server(NOT_GROWN)
         self.attach(server, volume)
-        self.said(server, 'round=10')
+        self.guest_said(server, 'round=10')
         self.wait_until(
             lambda: self.type(f'volume cache show {volume} -f json')['cached'],
             'the service knows that blocks are cached')
@@ -382,7 +383,7 @@ class TestRoom(VolumeTest):
             self.assertEqual(second, self.host)
             self.assert_avoids(server, third)
         self.storage.extend_volume(volume, 2)
-        self.assertEqual('0', self.said(server, 'done')['wrong'])
+        self.assertEqual('0', self.guest_said(server, 'done')['wrong'])
         self.detach(server, volume)
 
 
@@ -397,13 +398,13 @@ class TestPageCache(VolumeTest):
         volume = self.volume(self.volume_type(TYPE))
         server = self.working(FORGET)
         self.attach(server, volume)
-        self.said(server, 'held')
+        self.guest_said(server, 'held')
         blocks = CACHED_MIB << 8
         held = self.wait_until(
             lambda: (found := self.page_cache(volume)) is not None
             and found >= blocks and found,
             'the host knows what the guest holds', SECONDS)
-        self.said(server, 'forgotten')
+        self.guest_said(server, 'forgotten')
         self.wait_until(
             lambda: self.page_cache(volume) <= held - blocks // 2,
             'the host knows that the guest has forgotten it', SECONDS)
@@ -434,7 +435,7 @@ class TestWithout(VolumeTest):
         before = self.tally(self.host)['uncached_volumes']
         with self.trial.stopped(f'{self.host}-ssd-cache'):
             self.attach(server, volume)
-            self.assertEqual('0', self.said(server, 'round=10')['wrong'])
+            self.assertEqual('0', self.guest_said(server, 'round=10')['wrong'])
             self.trial.admin.compute.create_volume_attachment(
                 server, volume_id=insisting)
             self.wait_until(
@@ -444,6 +445,6 @@ class TestWithout(VolumeTest):
             sum(before.values()) + 1,
             sum(self.tally(self.host)['uncached_volumes'].values()))
         self.assertNotIn('nbd', self.document(server))
-        self.said(server, 'done')
+        self.guest_said(server, 'done')
         self.detach(server, volume)
         self.assertNotIn(volume, self.cached())

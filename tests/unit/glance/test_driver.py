@@ -41,6 +41,7 @@ class Agent:
         self.waiting = []
         self.expected = []
         self.opened = []
+        self.prefetched = []
 
     @contextlib.contextmanager
     def expecting(self, image_id):
@@ -71,6 +72,10 @@ class Agent:
         self.opened.append((first, last))
         end = len(DATA) if last is None else last + 1
         yield io.BytesIO(DATA[first:end])
+
+    def prefetch(self, image_id, stall_timeout):
+        self.image(image_id)
+        self.prefetched.append(image_id)
 
     def give_file(self, image_id, source, length):
         self.given.append((image_id, source.read(length)))
@@ -241,10 +246,9 @@ class DriverTest(base.TestCase):
         self.assertTrue(self.driver.is_queued(IMAGE))
         self.assertEqual([IMAGE], self.driver.get_queued_images())
         self.assertTrue(self.driver.prefetch(IMAGE))
-        # The last byte of a file is there when all of it is.
-        last = len(DATA) - 1
-        self.assertEqual(([], [(last, last)]), (self.agent.waiting,
-                                                self.agent.opened))
+        # To open it would count as a hit.
+        self.assertEqual(([], [IMAGE], []), (
+            self.agent.waiting, self.agent.prefetched, self.agent.opened))
         self.driver.queue_image(IMAGE)
         self.assertEqual(1, self.driver.delete_all_queued_images())
 

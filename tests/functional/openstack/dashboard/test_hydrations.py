@@ -28,8 +28,9 @@ class TestImageArrival(browser.BrowserTest,
         self.cache = service.proxy_of(self.trial.member(_OWNER))
         self.trial.user(_READER, _OWNER, 'reader')
         self.image_id, self.path = self.cold()
-        self.server = self.boot(self.image_id, '--hydrate-by 3600',
-                                '--hydrate-rate 300kB', user=_OWNER)
+        self.server = self.boot_lazily(
+            self.image_id, '--hydrate-by 3600', '--hydrate-rate 300kB',
+            user=_OWNER)
         self.guest(self.server)
         self.wait_until(lambda: list(self.cache.hydrations()),
                         'it is listed')

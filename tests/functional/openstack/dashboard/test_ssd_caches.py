@@ -36,7 +36,7 @@ class TestSsdCaches(browser.BrowserTest, test_volumes.VolumeTest):
         volume = self.volume(self.volume_type(test_volumes.TYPE))
         server = self.server()
         self.attach(server, volume)
-        self.said(server, 'done')
+        self.guest_said(server, 'done')
         self.wait_until(lambda: self.references(cache, volume) > 0,
                         'an epoch with requests has ended')
         operator = self.visitor('admin')

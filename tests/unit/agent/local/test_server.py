@@ -113,6 +113,10 @@ class Rooms:
         self._fail_if_told()
         yield self.reader
 
+    def prefetch(self, image_id):
+        self._fail_if_told()
+        self.asked.append((image_id, 'prefetched'))
+
     @contextlib.contextmanager
     def expecting(self, image_id):
         self._fail_if_told()
@@ -444,6 +448,13 @@ class LocalApiTest(base.TestCase):
         self.worker.reader = Reader(DATA, damaged_at=2_000_000)
         with self.client.file(IMAGE) as file:
             self.assertRaises(exceptions.ServiceUnavailable, list, file)
+
+    def test_prefetch(self):
+        self.client.prefetch(IMAGE, 60.0)
+        self.assertEqual([(IMAGE, 'prefetched')], self.worker.asked)
+        self.worker.error = exceptions.NotFound('none')
+        self.assertRaises(exceptions.NotFound, self.client.prefetch, IMAGE,
+                          60.0)
 
     def test_a_file_whose_first_byte_cannot_be_read(self):
         self.worker.reader = Reader(DATA, damaged_at=0)

@@ -256,6 +256,15 @@ class TestChanging(VersionsTest):
         self.refused(404, 'GET', path)
         self.assertIsNone(self.show(child)['parent_id'])
 
+    def test_a_deletion_is_among_the_tasks_of_the_server(self):
+        version = self.save()
+        self.call('DELETE', f'{PATH}/{version["id"]}', user='member')
+        self.hub.report(self.hub.next())
+        [task] = self.get('/v1/version-tasks?server_id=stopped&kind=forget')[
+            'version_tasks']
+        self.assertEqual((version['id'], 'done'),
+                         (task['version_id'], task['state']))
+
     def test_one_that_failed_is_gone_at_once(self):
         version = self.create()
         self.host.report(self.host.next(), versions.FAILED, error='no')

@@ -44,6 +44,7 @@ from diffcache_openstack.objects import base as objects_base
 from tests import base as test_base
 from tests.unit.api import base
 from tests.unit.client import cloud
+from tests.unit.client.osc import pages
 from tests.unit.db import database
 
 PNG = b'\x89PNG\r\n\x1a\n'
@@ -303,6 +304,12 @@ class TestPlans(cloud.CommandTest):
         self.assertRaises(SystemExit, self.take, plans.WhatIf, 'edge',
                           '--capacity-bytes', '1XB')
 
+    def test_the_guide_shows_the_fields(self):
+        names, _ = self.take(plans.CreatePlan, 'edge')
+        pages.assert_are_fields(self, pages.CLIENT, 'plan create site', names)
+        names, _ = self.take(plans.WhatIf, 'edge', '--repository-mbps', '9')
+        pages.assert_are_fields(self, pages.CLIENT, 'plan what-if', names)
+
     def test_solver_that_is_none(self):
         error = self.assertRaises(
             sdk_exceptions.BadRequestException, self.take, plans.CreatePlan,
@@ -326,6 +333,10 @@ class TestPrecache(cloud.CommandTest):
         self.assertEqual(job['id'], row['ID'])
         self.assertEqual(job['images'],
                          self.shown(precache.ShowJob, job['id'])['images'])
+
+    def test_the_guide_shows_the_fields_of_a_job(self):
+        names, _ = self.take(precache.ShowJob, self.create()['id'])
+        pages.assert_are_fields(self, pages.CLIENT, 'precache show', names)
 
     def test_boot_sets(self):
         job = self.create('--boot-set')

@@ -18,6 +18,7 @@ from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import volume_caches
 from tests.unit.client import cloud
+from tests.unit.client.osc import pages
 from tests.unit.conductor import fakes
 from tests.unit import volume_reports as reports
 
@@ -131,6 +132,15 @@ class TestVolumeCaches(cloud.CommandTest):
         self.assertEqual('126 MB', dict(zip(names, values))[
             'guest_page_cache'].human_readable())
         self.assertIn('75.0% hits', found['reasons'][1])
+
+    def test_the_page_shows_the_fields(self):
+        for command, kind, words in (
+                ('volume cache show', volume_caches.ShowVolume, ()),
+                ('volume cache curve show', volume_caches.ShowCurve, ()),
+                ('volume cache explain', volume_caches.Explain,
+                 ('--add', '1GiB'))):
+            names, _ = self.take(kind, 'db', *words)
+            pages.assert_are_fields(self, pages.SSD_CACHE, command, names)
 
     def test_set_unset_and_flush(self):
         cached = reports.cached(self, reports.VOLUME)
