@@ -93,14 +93,20 @@ class ListPatches(commands.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'patches', base='from this image',
-                             target='to this image')
+        for option, text in (('base', 'from'), ('target', 'to')):
+            parser.add_argument(
+                f'--{option}', metavar='<image>', action='append',
+                help=f'List only patches {text} this image (name or ID; repeat'
+                     f' for patches {text} any of several)')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Call the service."""
-        self.name_images(parsed_args, 'base', 'target')
+        for option in ('base', 'target'):
+            names = getattr(parsed_args, option)
+            setattr(parsed_args, option, names and [
+                self.known_image_id(name) for name in names])
         return formats.table(_PATCHES, self.client.patches(
             **commands.query(parsed_args, 'base', 'target')))
 

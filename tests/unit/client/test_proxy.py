@@ -15,6 +15,8 @@ from openstack import exceptions
 
 from diffcache_openstack.api import microversions
 from diffcache_openstack.client.resources import base as resources
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.objects import base as objects_base
 from tests.unit.client import cloud
 from tests.unit.db import database
 
@@ -49,6 +51,15 @@ class TestReading(cloud.CloudTest):
         self.assertEqual(['h1', 'h2', 'hub'],
                          [host.id for host in self.cloud.hosts()])
 
+    def test_parts_of_a_listing_of_several_images(self):
+        for number in (1, 3):
+            self.database.write(catalogue.put_patch,
+                                database.patch(2, number), objects_base.now())
+        self.assertEqual(
+            {(2, 1), (1, 2)},
+            {(int(patch.base, 16), int(patch.target, 16))
+             for patch in self.cloud.patches(target=['t1', 't2'], limit=1)})
+
     def test_filters_are_sent(self):
         self.assertEqual(['hub'], [
             host.name for host in self.cloud.hosts(role='repository')])
@@ -65,6 +76,11 @@ class TestReading(cloud.CloudTest):
 
     def test_things_of_things(self):
         self.assertEqual(2, len(list(self.cloud.host_objects('h1'))))
+        [held] = self.cloud.holdings(site='edge', kind='patches')
+        self.assertEqual(
+            ('h1', 'edge', 'patches', database.patch(1, 2).id, 5, []),
+            (held.host, held.site, held.kind, held.object_id, held.bytes,
+             held.templates))
         self.assertEqual(['h1'], [
             place.host for place in self.cloud.template_locations('t1')])
         [patch] = self.cloud.patches(target='t2')
