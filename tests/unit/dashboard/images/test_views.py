@@ -11,6 +11,8 @@
 #    under the License.
 """Pages of images."""
 
+import urllib.parse
+
 from tests.unit.dashboard import needs
 
 from django import urls
@@ -18,6 +20,7 @@ from django import urls
 INDEX = urls.reverse('horizon:admin:image_cache_images:index')
 DETAIL = urls.reverse('horizon:admin:image_cache_images:detail', args=['i1'])
 CONTENT = 'c' * 64
+MEMBER = '11111111-1111-4111-8111-1111111111%02d'
 IMAGE = {
     'id': 'i1', 'name': 'Debian <12>', 'content_id': CONTENT,
     'size': 10 * 10 ** 9, 'data_size': 2 * 10 ** 9,
@@ -128,15 +131,39 @@ class DetailTest(needs.PageTest):
                      'content_id': 'b' * 64}]}
 
         self.answer('/templates', templates)
-        self.answer('/patches', lambda query: {'patches': [
-            patch('0', base=CONTENT, target='b' * 64)]
-            if query.get('target') == 'b' * 64 and 'marker' not in query
-            else []})
+        self.answer('/patches', needs.listing('patches', patch(
+            '0', base=CONTENT, target='b' * 64)))
         response = self.client.get(f'{DETAIL}?tab=image__family')
         for text in ('Patch from Debian &lt;12&gt; to web: 7.0 MB',
                      '/admin/image_cache_images/i2/?tab=image__hosts',
                      'whole on 4 hosts'):
             self.assertContains(response, text)
+
+    def family_calls(self, members):
+        """Return the calls of the tab for a family of so many images."""
+        self.answer('/templates', needs.listing('templates', *(
+            {**IMAGE, 'id': MEMBER % number, 'family': 'i1',
+             'content_id': f'{number:064}'} for number in range(members))))
+        del self.wire.sent[:]
+        self.client.get(f'{DETAIL}?tab=image__family')
+        return [(path, query) for _method, path, query in self.wire.sent]
+
+    def test_calls_do_not_grow_with_the_family(self):
+        self.answer('/patches', lambda query: {'patches': []})
+        few, many = ([path for path, _query in self.family_calls(members)]
+                     for members in (1, 39))
+        self.assertEqual(1, few.count('/patches'))
+        self.assertEqual(few, many)
+
+    def test_patches_of_all_images_of_a_family_in_one_call(self):
+        self.answer('/patches', lambda query: {'patches': []})
+        [query] = [query for path, query in self.family_calls(39)
+                   if path == '/patches']
+        self.assertEqual(
+            {'i1', *(MEMBER % number for number in range(39))},
+            set(query['target']))
+        # uWSGI reads 4096 bytes of a request's head unless it is told more.
+        self.assertLess(len(urllib.parse.urlencode(query, doseq=True)), 2000)
 
     def test_a_family_that_cannot_be_listed(self):
         self.refuse('/templates', 500, 'Broken.')
