@@ -25,6 +25,7 @@ from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard import pages
 from diffcache_openstack.dashboard.sites import forms
+from diffcache_openstack.dashboard.sites import problems as sentences
 from diffcache_openstack.dashboard.sites import tables
 
 # Hosts whose links are looked at.
@@ -113,9 +114,10 @@ class ProblemsTab(pages.PagedTab):
         """Return the problems as sentences."""
         report = self.tab_group.kwargs['report']
         with api.reported(self.request, _('Could not look for problems')):
-            return list(problems.of_site(
-                api.client(self.request), report['site']['name'],
-                has_plan=report['plan'] is not None))
+            return [sentences.sentence(problem) for problem in
+                    problems.of_site(
+                        api.client(self.request), report['site']['name'],
+                        has_plan=report['plan'] is not None)]
         return []
 
 
