@@ -60,6 +60,15 @@ class TestReading(cloud.CloudTest):
             {(int(patch.base, 16), int(patch.target, 16))
              for patch in self.cloud.patches(target=['t1', 't2'], limit=1)})
 
+    def test_no_page_is_requested_after_the_last(self):
+        for limit, pages in ((1, 3), (2, 2), (3, 1), (100, 1)):
+            del self.wire.sent[:]
+            self.assertEqual(3, len(list(self.cloud.hosts(limit=limit))))
+            self.assertEqual(pages, len([
+                request for request in self.wire.sent
+                if '/v1/hosts' in request.path_url]), limit)
+        self.assertIn('limit=100', self.wire.sent[-1].path_url)
+
     def test_filters_are_sent(self):
         self.assertEqual(['hub'], [
             host.name for host in self.cloud.hosts(role='repository')])
