@@ -75,7 +75,8 @@ HISTORY: dict[str, str] = {
             ' it reads, and what of that is in boot sets.',
     '1.17': 'Objects of several hosts: ``GET /v1/holdings``. Patches are'
             ' listed of several images: ``base`` and ``target`` of'
-            ' ``GET /v1/patches`` may be repeated.',
+            ' ``GET /v1/patches`` may be repeated. Lookups of all hosts:'
+            ' ``GET /v1/templates/{template_id}/lookups``.',
 }
 
 

@@ -276,6 +276,12 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         return self._document('/lookups', {
             'host': host, 'template_id': template_id, **query})['lookup']
 
+    def lookups(self, template_id: str, **query: typing.Any
+                ) -> Listing[_template.Lookup]:
+        """List the cheapest way to an image of each living host, by host."""
+        return self._list(_template.Lookup,
+                          template_id=base.part(template_id), **query)
+
     def requests(self, **query: typing.Any) -> Listing[_request.Request]:
         """List past requests, latest first."""
         return self._list(_request.Request, **query)

@@ -75,16 +75,14 @@ class StartsTab(pages.PagedTab):
 
     name = _('Time to Start')
     slug = 'starts'
-    policy_rules = (('diffcache', 'diffcache:lookups:show'),
-                    ('diffcache', 'diffcache:hosts:list'))
+    policy_rules = (('diffcache', 'diffcache:lookups:show'),)
     table_classes = (tables.StartsTable,)
 
     def get_starts_data(self) -> list:
         """Return a page of hosts that are alive, each with its best way."""
-        found = self.page(tables.StartsTable, _('Could not list the hosts'),
-                          'hosts', role='compute', alive=True)
-        return places.with_starts(self.request,
-                                  self.tab_group.kwargs['image'], found)
+        return places.with_details(self.request, self.page(
+            tables.StartsTable, _('Could not look the image up'), 'lookups',
+            self.tab_group.kwargs['image'].id))
 
 
 class FamilyTab(tabs.Tab):

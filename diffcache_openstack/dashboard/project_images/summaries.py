@@ -30,8 +30,7 @@ from diffcache_openstack.dashboard.images import tables
 from diffcache_openstack.dashboard.profiles import tabs as profile_tabs
 
 _LOCATIONS = (('diffcache', 'diffcache:templates:locations'),)
-_STARTS = (('diffcache', 'diffcache:lookups:show'),
-           ('diffcache', 'diffcache:hosts:list'))
+_STARTS = (('diffcache', 'diffcache:lookups:show'),)
 _PROFILES = (('diffcache', 'diffcache:profiles:list'),
              ('diffcache', 'diffcache:profiles:show'))
 # Horizon's own page of an image.
@@ -78,12 +77,12 @@ def _starts(request, image):
     """Return the table of how long a start would take, likewise."""
     if not policy.check(_STARTS, request):
         return []
-    hosts: list = []
-    with api.reported(request, _('Could not list the hosts')):
-        hosts = api.first(lambda: api.client(request).hosts(
-            role='compute', alive=True), _MOST)
+    found: list = []
+    with api.reported(request, _('Could not look the image up')):
+        found = api.first(lambda: api.client(request).lookups(
+            image.id, limit=_MOST), _MOST)
     return [(_('Time to Start'), tables.StartsTable(
-        request, data=places.with_starts(request, image, hosts)))]
+        request, data=places.with_details(request, found)))]
 
 
 def _profile(request, image):

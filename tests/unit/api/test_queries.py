@@ -89,6 +89,16 @@ class TestQueries(base.ApiTest):
             for number in MORE], when)
         self.api.plan_now(self.ctxt, 'edge')
 
+    def test_lookups_read_a_map_once_for_all_hosts(self):
+        path = '/v1/templates/t1/lookups'
+        counts = []
+        for add in (list, self.add_much):
+            add()
+            self.get(path)
+            counts.append(self.count(path))
+        self.assertEqual(counts[0], counts[1])
+        self.assertLessEqual(counts[0], 10)
+
     def test_number_is_constant(self):
         before = {path: self.count(path) for path in PATHS}
         self.add_much()

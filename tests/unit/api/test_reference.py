@@ -98,6 +98,8 @@ class TestReference(base.ApiTest):
         self.sample('GET', '/v1/templates/{template_id}', template_id='t1')
         self.sample('GET', '/v1/templates/{template_id}/locations',
                     template_id='t1')
+        self.sample('GET', '/v1/templates/{template_id}/lookups',
+                    template_id='t2', query='?site=edge&limit=1')
         self.sample('GET', '/v1/patches', query='?target=t2&target=t3')
         self.sample('GET', '/v1/patches/{patch_id}',
                     patch_id=database.patch(1, 2).id)

@@ -30,7 +30,7 @@ class TestNames(cloud.CloudTest):
                          self.cloud.explain_plan,
                          self.cloud.cancel_precache_job):
                 self.assertRaises(exceptions.InvalidRequest, call, name)
-            for listing in (self.cloud.host_objects,
+            for listing in (self.cloud.host_objects, self.cloud.lookups,
                             self.cloud.precache_targets,
                             self.cloud.template_locations):
                 self.assertRaises(exceptions.InvalidRequest,
@@ -97,6 +97,13 @@ class TestReading(cloud.CloudTest):
         [pair] = self.cloud.patch_pairs(state='made')
         self.assertEqual((patch.base, patch.target),
                          (pair.base, pair.target))
+
+    def test_lookups_of_all_hosts(self):
+        one, two = self.cloud.lookups('t1', limit=1)
+        self.assertEqual(('h1', 'edge', 'local', None),
+                         (one.host, one.site, one.way['way'], one.lazy_boot))
+        self.assertEqual(('h2', 'peer'), (two.host, two.way['way']))
+        self.assertEqual([], list(self.cloud.lookups('t1', site='north')))
 
     def test_documents(self):
         self.assertEqual('local',

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What several hosts hold, and patches of several images."""
+"""What several hosts hold and would get, and patches of several images."""
 
 import urllib.request
 
@@ -82,3 +82,17 @@ class TestHoldings(base.ApiTest):
                 'patches', target=[base.UNKNOWN, patch['target']],
                 base=[patch['base'], base.UNKNOWN])['patches']
             self.assertEqual([patch['id']], [each['id'] for each in found])
+
+    @decorators.idempotent_id('1b7e5d92-40c3-4f6a-9e18-6a2d70c4b307')
+    def test_lookups_of_all_hosts(self):
+        host, template = self.compute_host(), self.some_template()
+        path = f'templates/{template["id"]}/lookups'
+        found = self.admin.fetch(path, site=host['site'], limit=100)
+        [shown] = [each for each in found['lookups']
+                   if each['host'] == host['name']]
+        self.assertEqual(1, len(shown['ways']))
+        self.assert_paged(path, 'lookups')
+        for client in (self.member, self.reader, self.other):
+            self.assertRaises(exceptions.Forbidden, client.fetch, path)
+        self.assertRaises(exceptions.NotFound, self.admin.fetch,
+                          f'templates/{base.UNKNOWN}/lookups')

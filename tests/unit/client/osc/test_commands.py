@@ -242,6 +242,14 @@ class TestObjects(cloud.CommandTest):
         [row] = self.listed(objects.ListLocations, 't1')
         self.assertEqual('h1', row['Host'])
 
+    def test_lookups_of_all_hosts(self):
+        rows = self.listed(objects.ListLookups, 't2', '--site', 'edge')
+        self.assertEqual([('h1', 'build'), ('h2', 'build')],
+                         [(row['Host'], row['Way']) for row in rows])
+        [row] = self.listed(objects.ListLookups, 't1', '--limit', '1')
+        self.assertEqual((0, 0, None), (row['WAN'], row['LAN'],
+                                        row['Lazy Boot Waits (s)']))
+
     def test_image_that_glance_has_no_more(self):
         command = self.command(objects.ShowObject)
         missing = '00000000-0000-4000-8000-000000000000'

@@ -20,6 +20,7 @@ from django import urls
 INDEX = urls.reverse('horizon:admin:image_cache_images:index')
 DETAIL = urls.reverse('horizon:admin:image_cache_images:detail', args=['i1'])
 CONTENT = 'c' * 64
+LOOKUPS = '/templates/i1/lookups'
 MEMBER = '11111111-1111-4111-8111-1111111111%02d'
 IMAGE = {
     'id': 'i1', 'name': 'Debian <12>', 'content_id': CONTENT,
@@ -28,6 +29,12 @@ IMAGE = {
     'file_size': 3 * 10 ** 9, 'owner': 'p', 'visibility': 'public',
     'status': 'active', 'family': None, 'members': 2, 'host_count': 4,
     'created_at': '2026-11-23T18:00:00Z'}
+
+
+def lookup(host, ways=(), lazy_boot=None):
+    """Return the cheapest way of a host."""
+    return {'host': host, 'site': 'edge', 'ways': list(ways),
+            'lazy_boot': lazy_boot}
 
 
 def patch(digit, **values):
@@ -87,38 +94,45 @@ class DetailTest(needs.PageTest):
                             'Cache of the host, Nova&#x27;s image cache')
 
     def test_how_long_a_start_would_take(self):
-        self.answer('/hosts', needs.listing(
-            'hosts', {'name': 'c1', 'site': 'edge'},
-            {'name': 'c2', 'site': 'edge'}))
-        self.answer('/lookups', lambda query: {'lookup': {
-            'ways': [] if query['host'] == 'c2' else [{
-                'way': 'build', 'seconds': 1.5, 'wan_bytes': 0,
-                'lan_bytes': 7 * 10 ** 6, 'detail': f'base {"c" * 12}'}]}})
+        self.answer(LOOKUPS, needs.listing('lookups', lookup('c1', [{
+            'way': 'build', 'seconds': 1.5, 'wan_bytes': 0,
+            'lan_bytes': 7 * 10 ** 6, 'detail': f'base {"c" * 12}'}]),
+            lookup('c2')))
         self.answer('/templates', needs.listing('templates', IMAGE))
         response = self.client.get(f'{DETAIL}?tab=image__starts')
         for text in ('Built from a base and a patch', '1.5 s', '7.0 MB',
                      'base Debian &lt;12&gt;',
                      '/admin/image_cache_hosts/c2/'):
             self.assertContains(response, text)
-        self.assertIn(('GET', '/lookups', {
-            'host': 'c1', 'template_id': 'i1', 'limit': '1'}),
-            self.wire.sent)
+        self.assertEqual([('GET', LOOKUPS, {'limit': '21'})], [
+            each for each in self.wire.sent if 'lookup' in each[1]
+            or 'hosts' in each[1]])
+
+    def test_times_to_start_are_shown_in_pages(self):
+        names = [f'c{number:02}' for number in range(25)]
+        self.answer(LOOKUPS, lambda query: {'lookups': [
+            lookup(name) for name in names
+            if name > query.get('marker', '')][:int(query['limit'])]})
+        address = f'{DETAIL}?tab=image__starts'
+        response = self.client.get(address)
+        self.assertContains(response, 'start_marker=c19')
+        self.assertNotContains(response, 'image_cache_hosts/c20/')
+        response = self.client.get(f'{address}&start_marker=c19')
+        for name, count in (('c19', 0), ('c20', 1), ('c24', 1)):
+            self.assertContains(response, f'image_cache_hosts/{name}/', count)
 
     def test_how_long_a_lazy_boot_waits(self):
-        self.answer('/hosts', needs.listing(
-            'hosts', {'name': 'c1'}, {'name': 'c2'}))
-        self.answer('/lookups', lambda query: {'lookup': {
-            'ways': [], 'lazy_boot': None if query['host'] == 'c2' else {
+        self.answer(LOOKUPS, needs.listing(
+            'lookups', lookup('c1', lazy_boot={
                 'seconds': 0.25, 'read_bytes': 9, 'held_bytes': 9,
-                'peer_bytes': 0}}})
+                'peer_bytes': 0}), lookup('c2')))
         response = self.client.get(f'{DETAIL}?tab=image__starts')
         self.assertContains(response, 'Lazy Boot Waits')
         self.assertContains(response, '0.25 s', count=1)
         self.assertEqual([], self.messages(response))
 
     def test_a_start_that_cannot_be_looked_up(self):
-        self.answer('/hosts', needs.listing('hosts', {'name': 'c1'}))
-        self.refuse('/lookups', 409, 'No map.')
+        self.refuse(LOOKUPS, 409, 'No map.')
         response = self.client.get(f'{DETAIL}?tab=image__starts')
         self.assertEqual(['Could not look the image up: No map.'],
                          self.messages(response))
