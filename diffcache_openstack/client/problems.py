@@ -22,7 +22,7 @@ HOST_DEAD = 'host_dead'
 NO_PLAN = 'no_plan'
 # A repository does not report: ``host``, ``seen_at``.
 REPOSITORY_DEAD = 'repository_dead'
-# A host reaches a repository no more: ``host``, ``repository``, ``since``,
+# A host gets no answer from a repository: ``host``, ``repository``, ``since``,
 # ``reason``.
 REPOSITORY_UNREACHABLE = 'repository_unreachable'
 # A repository could not add an image: ``host``, ``image``, ``state``,

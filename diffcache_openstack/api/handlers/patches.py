@@ -35,8 +35,8 @@ _SEVERAL = microversions.parse('1.17')
 def list_patches(request: requests.Request) -> dict[str, typing.Any]:
     """List patches by ID.
 
-    ``base`` and ``target`` may be repeated: a patch is listed that has one of
-    each.
+    ``base`` and ``target`` may be repeated, for patches from any of several
+    templates and to any of several.
     """
     _refuse_several(request)
     part = request.look(template_views.list_patches, request.filters(),
@@ -71,7 +71,10 @@ def list_pairs(request: requests.Request) -> dict[str, typing.Any]:
 
 
 def _refuse_several(request):
-    """Refuse what a version does not have: a repeated parameter."""
+    """Refuse a parameter that is repeated in a version without that.
+
+    :raises BadRequest: one is
+    """
     if request.version >= _SEVERAL:
         return
     for name in ('base', 'target'):

@@ -77,8 +77,8 @@ HOLDINGS_QUERY = common.paged_query({
              'List only objects of hosts of this site.'},
     'kind': {**_KIND, 'description': 'List only objects of this kind.'},
     'not_in_plan': {**common.UUID, 'description':
-                    'List only images and patches of the hosts of this plan'
-                    ' that it does not place.'},
+                    'List only templates and patches that hosts of this plan'
+                    ' hold, but that it does not place.'},
     'marker': {**common.MARKER, 'maxLength': _MOST_OF_ID}})
 HOLDINGS = common.listing('holdings', _HOLDING)
 

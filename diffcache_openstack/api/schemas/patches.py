@@ -13,7 +13,8 @@
 
 from diffcache_openstack.api.schemas import common
 
-# So many contents still fit into a line that servers of HTTP read.
+# The IDs of so many contents fit into the 4 KiB of a request's head that
+# servers such as uWSGI read.
 _MOST_ENDS = 50
 _ENDS = {'type': 'array', 'items': common.TEMPLATE, 'maxItems': _MOST_ENDS}
 _STATES = ('found', 'wanted', 'declined', 'made')

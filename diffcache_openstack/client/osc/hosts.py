@@ -126,7 +126,7 @@ class ListHostObjects(commands.Lister):
                            help='List objects of all hosts of this site')
         where.add_argument(
             '--not-in-plan', metavar='<plan>',
-            help='List images and patches that hosts of this plan hold, but'
+            help='List templates and patches that hosts of this plan hold, but'
                  ' that it does not place (ID of the plan)')
         parser.add_argument(
             '--kind', choices=('templates', 'patches', 'manifests', 'forms'),

@@ -11,7 +11,6 @@
 #    under the License.
 """Tabs of the page of an image."""
 
-import itertools
 import typing
 
 from django import http
@@ -108,15 +107,15 @@ class FamilyTab(tabs.Tab):
         base = image.family or image.id
         with api.reported(request, _('Could not list the family')):
             members = {image.id: image}
-            members.update((each.id, each) for each in itertools.islice(
-                client.templates(family=base), _MOST_MEMBERS))
+            members.update((each.id, each) for each in api.first(
+                client.templates, _MOST_MEMBERS, family=base))
             if base not in members:
                 members[base] = client.get_template(base)
             images = sorted(members.values(), key=lambda each: (
                 each.id != base, each.name or '', each.id))[:_MOST_MEMBERS]
-            return images, list(itertools.islice(client.patches(
-                target=[each.id for each in images], limit=_MOST_PATCHES),
-                _MOST_PATCHES))
+            return images, api.first(
+                client.patches, _MOST_PATCHES,
+                target=[each.id for each in images])
         return [], []
 
 

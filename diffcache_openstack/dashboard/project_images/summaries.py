@@ -79,8 +79,7 @@ def _starts(request, image):
         return []
     found: list = []
     with api.reported(request, _('Could not look the image up')):
-        found = api.first(lambda: api.client(request).lookups(
-            image.id, limit=_MOST), _MOST)
+        found = api.first(api.client(request).lookups, _MOST, image.id)
     return [(_('Time to Start'), tables.StartsTable(
         request, data=places.with_details(request, found)))]
 
@@ -92,8 +91,8 @@ def _profile(request, image):
     # An older service has no profiles.
     with api.reported(request, _('Could not list the profiles')), \
             contextlib.suppress(sdk_exceptions.NotFoundException):
-        found = api.first(lambda: api.client(request).profiles(
-            image_id=image.id), _MOST)
+        found = api.first(api.client(request).profiles, _MOST,
+                          image_id=image.id)
         if found:
             most = max(found, key=lambda each: each.instances)
             return profile_tabs.shown(request, image, most.id, _PAGE)

@@ -11,7 +11,6 @@
 #    under the License.
 """Tabs of the page of a site."""
 
-import itertools
 import typing
 
 from django import conf
@@ -172,8 +171,7 @@ def _rates(client, site, kind):
 
     :param kind: link_speeds (assumed) or measured
     """
-    hosts = itertools.islice(client.hosts(site=site, role='compute'),
-                             _MOST_HOSTS)
+    hosts = api.first(client.hosts, _MOST_HOSTS, site=site, role='compute')
     return [rate for host in hosts
             if (rate := (getattr(client.get_host(host.name), kind) or {})
                 .get('repo'))]
