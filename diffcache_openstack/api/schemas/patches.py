@@ -13,8 +13,8 @@
 
 from diffcache_openstack.api.schemas import common
 
-# The IDs of so many contents fit into the 4 KiB of a request's head that
-# servers such as uWSGI read.
+# With the IDs of so many images a request's head is smaller than the 4 KiB
+# that uWSGI reads of it by default.
 _MOST_ENDS = 50
 _ENDS = {'type': 'array', 'items': common.TEMPLATE, 'maxItems': _MOST_ENDS}
 _STATES = ('found', 'wanted', 'declined', 'made')
