@@ -111,12 +111,23 @@ class FamilyTab(tabs.Tab):
                 client.templates, _MOST_MEMBERS, family=base))
             if base not in members:
                 members[base] = client.get_template(base)
-            images = sorted(members.values(), key=lambda each: (
-                each.id != base, each.name or '', each.id))[:_MOST_MEMBERS]
+            images = _shown(members, base, image.id)
             return images, api.first(
                 client.patches, _MOST_PATCHES,
                 target=[each.id for each in images])
         return [], []
+
+
+def _shown(members, base, image_id):
+    """Return the members of a family that its graph shows, its base first.
+
+    The image of the page is among them, however many others there are.
+    """
+    by_name = sorted(members.values(), key=lambda each: (
+        each.id != base, each.name or '', each.id))
+    kept = sorted(by_name, key=lambda each: each.id not in (base, image_id))
+    ids = {each.id for each in kept[:_MOST_MEMBERS]}
+    return [each for each in by_name if each.id in ids]
 
 
 class PatchesTab(pages.PagedTab):

@@ -179,6 +179,19 @@ class DetailTest(needs.PageTest):
         # uWSGI reads 4096 bytes of a request's head unless it is told more.
         self.assertLess(len(urllib.parse.urlencode(query, doseq=True)), 2000)
 
+    def test_the_image_is_in_the_graph_of_a_large_family(self):
+        self.answer('/templates/i1', {'template': {
+            **IMAGE, 'name': 'zz', 'family': 'i0'}})
+        self.answer('/templates/i0', {'template': {
+            **IMAGE, 'id': 'i0', 'content_id': 'd' * 64}})
+        self.answer('/patches', lambda query: {'patches': []})
+        self.family_calls(50)
+        response = self.client.get(f'{DETAIL}?tab=image__family')
+        nodes = response.context['graph'].nodes
+        self.assertEqual(40, len(nodes))
+        self.assertEqual('i0', nodes[0].image.id)
+        self.assertIn('i1', {node.image.id for node in nodes})
+
     def test_a_family_that_cannot_be_listed(self):
         self.refuse('/templates', 500, 'Broken.')
         response = self.client.get(f'{DETAIL}?tab=image__family')
