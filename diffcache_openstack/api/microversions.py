@@ -73,6 +73,10 @@ HISTORY: dict[str, str] = {
             ' ``boot_set``. ``GET /v1/hosts/{name}/boot-sets``.',
     '1.16': 'Lookups have ``lazy_boot``: how long a lazy boot waits for what'
             ' it reads, and what of that is in boot sets.',
+    '1.17': 'Objects of several hosts: ``GET /v1/holdings``. Patches are'
+            ' listed of several images: ``base`` and ``target`` of'
+            ' ``GET /v1/patches`` may be repeated. Lookups of all hosts:'
+            ' ``GET /v1/templates/{template_id}/lookups``.',
 }
 
 

@@ -30,7 +30,7 @@ def document(request: requests.Request, name: str,
                      marker=part.next_marker)
         answer[f'{name}_links'] = [
             {'rel': 'next', 'href': f'{request.base_url}?'
-             + urllib.parse.urlencode(_texts(query))}]
+             + urllib.parse.urlencode(_texts(query), doseq=True)}]
     return answer
 
 

@@ -112,6 +112,8 @@ def parse_query(schema: dict, given: datastructures.MultiDict
                 ) -> dict[str, typing.Any]:
     """Return the parameters of a query with the types of the schema.
 
+    Those that are arrays in the schema may be repeated.
+
     :raises BadRequest: one is unknown, repeated or invalid
     """
     properties = schema['properties']
@@ -122,6 +124,9 @@ def parse_query(schema: dict, given: datastructures.MultiDict
             raise http.BadRequest(
                 f'Parameter "{name[:_MOST_SHOWN]}" is unknown; known are'
                 f' {known}.')
+        if properties[name].get('type') == 'array':
+            found[name] = values
+            continue
         if len(values) > 1:
             raise http.BadRequest(f'Parameter "{name}" is given twice.')
         found[name] = _typed(name, values[0], properties[name])

@@ -65,6 +65,10 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         """List the objects that a host holds."""
         return self._list(_host.HeldObject, host=base.part(name), **query)
 
+    def holdings(self, **query: typing.Any) -> Listing[_host.Holding]:
+        """List the objects that hosts hold, by host."""
+        return self._list(_host.Holding, **query)
+
     def pending_images(self, name: str, **query: typing.Any
                        ) -> Listing[_host.PendingImage]:
         """List images that a repository could not add yet."""
@@ -215,7 +219,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
                           template_id=base.part(template_id))
 
     def patches(self, **query: typing.Any) -> Listing[_template.Patch]:
-        """List patches by ID."""
+        """List patches by ID; base and target may be lists."""
         return self._list(_template.Patch, **query)
 
     def patch_pairs(self, **query: typing.Any
@@ -271,6 +275,12 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         """Return the ways for a host to get an image, cheapest first."""
         return self._document('/lookups', {
             'host': host, 'template_id': template_id, **query})['lookup']
+
+    def lookups(self, template_id: str, **query: typing.Any
+                ) -> Listing[_template.Lookup]:
+        """List the cheapest way to an image of each living host, by host."""
+        return self._list(_template.Lookup,
+                          template_id=base.part(template_id), **query)
 
     def requests(self, **query: typing.Any) -> Listing[_request.Request]:
         """List past requests, latest first."""

@@ -134,9 +134,15 @@ def _reason(error):
 
 
 def first(listing: collections.abc.Callable[..., collections.abc.Iterator],
-          most: int) -> list:
-    """Return the entries of a listing, but not more than so many."""
-    return list(itertools.islice(listing(), most))
+          most: int, *of: typing.Any, **filters: typing.Any) -> list:
+    """Return the entries of a listing, but not more than so many.
+
+    That is one call, if the service's pages are as large.
+
+    :param listing: a listing of the proxy; called with ``of`` and filters
+    """
+    return list(itertools.islice(
+        listing(*of, limit=most, **filters), most))
 
 
 @memoized.memoized

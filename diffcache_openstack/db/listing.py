@@ -108,33 +108,45 @@ def part_by_time(session: Reader, query: sa.Select,
         page.limit + 1)), page, 'id')
 
 
-def pair_id(first: orm.InstrumentedAttribute,
-            second: orm.InstrumentedAttribute) -> sa.Label:
-    """Return the column ``id`` of rows that two columns identify."""
-    return (first + '.' + second).label('id')
+def joined_id(*keys: orm.InstrumentedAttribute) -> sa.Label:
+    """Return the column ``id`` of rows that several columns identify.
+
+    :param keys: of texts; only the first may have full stops
+    """
+    joined: sa.ColumnElement = sa.type_coerce(keys[0], sa.Text)
+    for key in keys[1:]:
+        joined = joined + '.' + key
+    return joined.label('id')
 
 
-def part_by_pair(session: Reader, query: sa.Select,
-                 keys: tuple[orm.InstrumentedAttribute,
-                             orm.InstrumentedAttribute],
+def part_by_keys(session: Reader, query: sa.Select,
+                 keys: collections.abc.Sequence[orm.InstrumentedAttribute],
                  page: Page) -> Part:
-    """Select a part of a query's rows, in the order of two columns.
+    """Select a part of a query's rows, in the order of several columns.
 
-    :param query: of columns; :func:`pair_id` is among them
+    :param query: of columns; :func:`joined_id` of the keys is among them
     :param keys: unique together
     :raises InvalidInput: the marker is not the id of such a row
     """
-    first, second = keys
     if page.marker is not None:
-        begin, dot, end = page.marker.partition('.')
-        if not dot:
+        values = page.marker.rsplit('.', len(keys) - 1)
+        if len(values) < len(keys):
             raise exceptions.InvalidInput(
                 f'The marker {page.marker} names no entry; begin again'
                 f' without one.')
-        query = query.where(sa.or_(
-            first > begin, sa.and_(first == begin, second > end)))
-    return cut(_entries(session, query.order_by(first, second).limit(
+        # The first condition lets the database begin there in an index.
+        query = query.where(keys[0] >= values[0], _after(keys, values))
+    return cut(_entries(session, query.order_by(*keys).limit(
         page.limit + 1)), page, 'id')
+
+
+def _after(keys, values):
+    """Return the condition for rows after the one with some keys."""
+    later = keys[0] > values[0]
+    if len(keys) == 1:
+        return later
+    return sa.or_(later, sa.and_(keys[0] == values[0],
+                                 _after(keys[1:], values[1:])))
 
 
 def only(session: Reader, query: sa.Select,

@@ -17,6 +17,7 @@ from diffcache_openstack.api import fields
 from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import hosts as policies
+from diffcache_openstack.api.policies import plans as plan_policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import common
@@ -32,6 +33,7 @@ _ONLY_DEAD = microversions.parse('1.5')
 _NETWORK = microversions.parse('1.8')
 _PENDING = microversions.parse('1.7')
 _BOOT_SETS = microversions.parse('1.15')
+_HOLDINGS = microversions.parse('1.17')
 
 
 @TABLE.route('GET', '/v1/hosts', policy=policies.LIST,
@@ -77,6 +79,21 @@ def list_objects(request: requests.Request, name: str
     part = request.look(host_views.list_objects, name, request.filters(),
                         request.page)
     return paging.document(request, 'objects', part)
+
+
+@TABLE.route('GET', '/v1/holdings', policy=policies.SHOW,
+             since=_HOLDINGS, guarded={'not_in_plan': plan_policies.SHOW},
+             query=schemas.HOLDINGS_QUERY, shows=fields.OPERATORS,
+             response=schemas.HOLDINGS)
+def list_holdings(request: requests.Request) -> dict[str, typing.Any]:
+    """List the objects that hosts hold, by host.
+
+    ``not_in_plan`` lists what hosts of a plan may remove for other objects
+    once it is the current one.
+    """
+    part = request.look(host_views.list_holdings, request.filters(),
+                        request.page)
+    return paging.document(request, 'holdings', part)
 
 
 @TABLE.route('GET', '/v1/hosts/<name>/pending-images', policy=policies.SHOW,

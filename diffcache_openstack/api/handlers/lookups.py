@@ -15,6 +15,7 @@ import typing
 
 from diffcache_openstack.api import fields
 from diffcache_openstack.api import microversions
+from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import lookups as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
@@ -22,6 +23,8 @@ from diffcache_openstack.api.schemas import lookups as schemas
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import sites
+from diffcache_openstack.db.views import host_views
+from diffcache_openstack.db.views import template_views
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.sites import lazy_boots
@@ -30,6 +33,9 @@ from diffcache_openstack.sites import routes
 TABLE = routing.Table()
 _WAYS = 10
 _LAZY_BOOTS = microversions.parse('1.16')
+_OF_HOSTS = microversions.parse('1.17')
+# Hosts in one page: the ways of each are computed anew.
+_MOST_HOSTS = 100
 
 
 @TABLE.route('GET', '/v1/lookups', policy=policies.SHOW,
@@ -43,29 +49,69 @@ def show_lookup(request: requests.Request) -> dict[str, typing.Any]:
     boot from the image waits for on the host.
     """
     name = request.parameters['host']
-    template_id = request.parameters['template_id']
-    site = request.read(_site_of, name)
-    view = request.services.views.get(site)
-    template = view.template(template_id)
-    found = routes.Routes(
-        view, name, view.holdings(name),
-        max_patches=request.services.conf.planner.max_patches,
-    ).to_template(template.content_id)
-    limit = request.parameters.get('limit', _WAYS)
-    shown = {
-        'host': name, 'site': site, 'template_id': template_id,
-        'content_id': template.content_id, 'map_generation': view.generation,
-        'ways': [_way(view, name, route) for route in found[:limit]]}
-    if request.version >= _LAZY_BOOTS:
-        content = boot_sets.Content(
-            template.content_id, template.size,
-            request.services.conf.lazy.threshold)
-        reads = request.read(boot_sets.reads, site, content,
-                             base.now()).get(name)
-        shown['lazy_boot'] = None if reads is None or not found \
-            else _lazy_boot(lazy_boots.estimate(
-                view, name, template, reads, found[0].seconds))
+    source = _Source(request, request.read(_site_of, name),
+                     request.parameters['template_id'])
+    shown = source.lookup(name, request.parameters.get('limit', _WAYS))
+    if request.version < _LAZY_BOOTS:
+        del shown['lazy_boot']
     return {'lookup': shown}
+
+
+@TABLE.route('GET', '/v1/templates/<template_id>/lookups',
+             policy=policies.SHOW, since=_OF_HOSTS, query=schemas.LIST_QUERY,
+             shows=fields.OPERATORS, response=schemas.LIST)
+def list_lookups(request: requests.Request, template_id: str
+                 ) -> dict[str, typing.Any]:
+    """List the cheapest way to get an image for each living host, by host.
+
+    An entry is as ``GET /v1/lookups`` shows it for a compute host, with one
+    way. A page has 100 hosts at most.
+    """
+    request.look(template_views.get_template, request.viewer, template_id)
+    page = request.page
+    part = request.look(
+        host_views.list_hosts,
+        {**request.filters(), 'role': objects.COMPUTE, 'alive': True},
+        page._replace(limit=min(page.limit, _MOST_HOSTS)))
+    sources = {site: _Source(request, site, template_id)
+               for site in {host['site'] for host in part.entries}}
+    return paging.document(request, 'lookups', part._replace(entries=[
+        sources[host['site']].lookup(host['name'], 1)
+        for host in part.entries]))
+
+
+class _Source:
+    """What hosts of a site get an image from, and what boots read of it.
+
+    :raises NotFound: the site's map has no such image
+    """
+
+    def __init__(self, request: requests.Request, site: str,
+                 template_id: str):
+        self._view = request.services.views.get(site)
+        self._template = self._view.template(template_id)
+        conf = request.services.conf
+        self._reads = request.read(boot_sets.reads, site, boot_sets.Content(
+            self._template.content_id, self._template.size,
+            conf.lazy.threshold), base.now())
+        self._site = site
+        self._max_patches = conf.planner.max_patches
+
+    def lookup(self, name, limit):
+        """Return the cheapest ways of a host, and what a lazy boot takes."""
+        view, template = self._view, self._template
+        found = routes.Routes(
+            view, name, view.holdings(name), max_patches=self._max_patches,
+        ).to_template(template.content_id)
+        reads = self._reads.get(name)
+        return {
+            'host': name, 'site': self._site, 'template_id': template.id,
+            'content_id': template.content_id,
+            'map_generation': view.generation,
+            'ways': [_way(view, name, route) for route in found[:limit]],
+            'lazy_boot': None if reads is None or not found
+            else _lazy_boot(lazy_boots.estimate(
+                view, name, template, reads, found[0].seconds))}
 
 
 def _site_of(session, name):

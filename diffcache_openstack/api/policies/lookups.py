@@ -16,5 +16,5 @@ from diffcache_openstack.api.policies import base
 RULES = base.Rules('lookups')
 SHOW = RULES.add(
     'show', base.OPERATOR_READER,
-    'Show the ways for a host to get an image, and their costs.',
-    ('GET', '/v1/lookups'))
+    'Show the ways for hosts to get an image, and their costs.',
+    ('GET', '/v1/lookups'), ('GET', '/v1/templates/{template_id}/lookups'))

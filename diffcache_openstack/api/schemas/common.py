@@ -41,12 +41,12 @@ _LINKS: Schema = {
         'properties': {'rel': STRING, 'href': {'type': 'string',
                                                'format': 'uri'}},
         'required': ['rel', 'href'], 'additionalProperties': False}}
+MARKER: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 255,
+                  'description': 'List entries after this ID.'}
 _PAGING: Schema = {
     'limit': {'type': 'integer', 'minimum': 1,
               'description': 'Most entries in one response.'},
-    'marker': {'type': 'string', 'minLength': 1, 'maxLength': 255,
-               'description': 'List entries after this ID.'},
-}
+    'marker': MARKER}
 
 
 def closed(properties: Schema, optional: typing.Iterable[str] = ()
@@ -75,5 +75,8 @@ def query(properties: Schema) -> Schema:
 
 
 def paged_query(properties: Schema) -> Schema:
-    """Return the schema of filters and paging of a listing."""
-    return query({**properties, **_PAGING})
+    """Return the schema of filters and paging of a listing.
+
+    :param properties: the filters, and the marker if its IDs are longer
+    """
+    return query({**_PAGING, **properties})

@@ -66,6 +66,22 @@ OBJECTS = common.listing('objects', common.closed({
     'id': common.HASH, 'kind': _KIND, 'bytes': common.COUNT,
     'templates': {'type': 'array', 'items': common.TEMPLATE}}))
 
+_HOLDING = common.closed({
+    'id': common.STRING, 'host': common.NAME, 'site': common.SITE,
+    'kind': _KIND, 'object_id': common.HASH, 'bytes': common.COUNT,
+    'templates': {'type': 'array', 'items': common.TEMPLATE}})
+# The longest ID: the names of a host and of a kind, and a hash.
+_MOST_OF_ID = 255 + 1 + 16 + 1 + 64
+HOLDINGS_QUERY = common.paged_query({
+    'site': {**common.SITE, 'description':
+             'List only objects of hosts of this site.'},
+    'kind': {**_KIND, 'description': 'List only objects of this kind.'},
+    'not_in_plan': {**common.UUID, 'description':
+                    'List only templates and patches that hosts of this plan'
+                    ' hold, but that it does not place.'},
+    'marker': {**common.MARKER, 'maxLength': _MOST_OF_ID}})
+HOLDINGS = common.listing('holdings', _HOLDING)
+
 _STATE = {'type': 'string', 'enum': list(pending_image.STATES)}
 PENDING_QUERY = common.paged_query({
     'state': {**_STATE, 'description': 'List only images in this state.'}})

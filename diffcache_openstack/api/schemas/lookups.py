@@ -35,8 +35,11 @@ QUERY = {
                         'Template to look up.'},
         'limit': {'type': 'integer', 'minimum': 1, 'description':
                   'Most ways to list (default: 10).'}}, ['limit'])}
-SHOW = common.closed({'lookup': common.closed({
+_LOOKUP = {
     'host': common.NAME, 'site': common.SITE, 'template_id': common.TEMPLATE,
     'content_id': common.HASH, 'map_generation': common.COUNT,
-    'ways': {'type': 'array', 'items': _WAY}, 'lazy_boot': _LAZY_BOOT},
-    ['lazy_boot'])})
+    'ways': {'type': 'array', 'items': _WAY}, 'lazy_boot': _LAZY_BOOT}
+SHOW = common.closed({'lookup': common.closed(_LOOKUP, ['lazy_boot'])})
+LIST_QUERY = common.paged_query({
+    'site': {**common.SITE, 'description': 'List only hosts of this site.'}})
+LIST = common.listing('lookups', common.closed(_LOOKUP))

@@ -13,6 +13,10 @@
 
 from diffcache_openstack.api.schemas import common
 
+# With the IDs of so many images a request's head is smaller than the 4 KiB
+# that uWSGI reads of it by default.
+_MOST_ENDS = 50
+_ENDS = {'type': 'array', 'items': common.TEMPLATE, 'maxItems': _MOST_ENDS}
 _STATES = ('found', 'wanted', 'declined', 'made')
 _PATCH = common.closed({
     'id': common.HASH, 'base': common.HASH, 'target': common.HASH,
@@ -21,10 +25,12 @@ _PATCH = common.closed({
     'host_count': common.COUNT})
 
 LIST_QUERY = common.paged_query({
-    'base': {**common.TEMPLATE, 'description':
-             'List only patches from this template or content.'},
-    'target': {**common.TEMPLATE, 'description':
-               'List only patches to this template or content.'}})
+    'base': {**_ENDS, 'description':
+             'List only patches from this template or content; may be'
+             ' repeated from version 1.17 on.'},
+    'target': {**_ENDS, 'description':
+               'List only patches to this template or content; may be'
+               ' repeated from version 1.17 on.'}})
 LIST = common.listing('patches', _PATCH)
 PAIRS_QUERY = common.paged_query({
     'base': {**common.TEMPLATE, 'description':

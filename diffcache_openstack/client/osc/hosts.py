@@ -37,6 +37,8 @@ _SHOWN: list[formats.Column] = [
 _OBJECTS: list[formats.Column] = [
     ('ID', 'id', formats.Hash), ('Kind', 'kind', None),
     ('Size', 'bytes', formats.Size), ('Images', 'templates', formats.Names)]
+_HOLDINGS: list[formats.Column] = [
+    ('Host', 'host', None), ('ID', 'object_id', formats.Hash), *_OBJECTS[1:]]
 _PENDING: list[formats.Column] = [
     ('Image', 'image_id', None), ('State', 'state', None),
     ('Attempts', 'attempts', None), ('Retry At', 'retry_at', formats.Time),
@@ -111,12 +113,21 @@ class ShowHost(commands.HostCommand, commands.ShowOne):
                               self.client.get_host(parsed_args.host))
 
 
-class ListHostObjects(commands.HostCommand, commands.Lister):
-    """List the objects that a host holds"""
+class ListHostObjects(commands.Lister):
+    """List the objects that a host holds, or the hosts of a site or plan"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
+        where = parser.add_mutually_exclusive_group(required=True)
+        where.add_argument('host', metavar='<host>', nargs='?',
+                           help='Name of the host')
+        where.add_argument('--site', metavar='<site>',
+                           help='List objects of all hosts of this site')
+        where.add_argument(
+            '--not-in-plan', metavar='<plan>',
+            help='List templates and patches that hosts of this plan hold, but'
+                 ' that it does not place (ID of the plan)')
         parser.add_argument(
             '--kind', choices=('templates', 'patches', 'manifests', 'forms'),
             help='List only objects of this kind')
@@ -125,6 +136,10 @@ class ListHostObjects(commands.HostCommand, commands.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Call the service."""
+        if parsed_args.host is None:
+            return formats.table(_HOLDINGS, self.client.holdings(
+                **commands.query(parsed_args, 'site', 'not_in_plan',
+                                 'kind')))
         return formats.table(_OBJECTS, self.client.host_objects(
             parsed_args.host, **commands.query(parsed_args, 'kind')))
 

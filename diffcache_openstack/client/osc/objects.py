@@ -44,6 +44,14 @@ _LOCATIONS: list[formats.Column] = [
     ('Size', 'bytes', formats.Size), ('Cached', 'is_held', None),
     ("In Nova's Cache", 'is_borrowed', None)]
 
+_LOOKUPS: list[formats.Column] = [
+    ('Host', 'host', None), ('Site', 'site', None), ('Way', 'way', None),
+    ('Seconds', 'seconds', formats.Rounded),
+    ('WAN', 'wan_bytes', formats.Size),
+    ('LAN', 'lan_bytes', formats.Size),
+    ('Lazy Boot Waits (s)', 'lazy_boot.seconds', formats.Rounded),
+    ('Detail', 'detail', formats.Text)]
+
 
 class ListObjects(commands.Lister):
     """List the templates of the catalogue"""
@@ -87,20 +95,48 @@ class ListLocations(commands.ImageCommand, commands.Lister):
             self.known_image_id(parsed_args.image)))
 
 
+class ListLookups(commands.ImageCommand, commands.Lister):
+    """List the cheapest way to get an image of each host that is alive"""
+
+    wide = frozenset({'Detail'})
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        commands.add_filters(parser, 'hosts', site='of this site')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service."""
+        found = self.client.lookups(
+            self.known_image_id(parsed_args.image),
+            **commands.query(parsed_args, 'site'))
+        return formats.table(_LOOKUPS, [
+            {'host': each.host, 'site': each.site,
+             'lazy_boot': each.lazy_boot, **each.way} for each in found])
+
+
 class ListPatches(commands.Lister):
     """List patches between images"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'patches', base='from this image',
-                             target='to this image')
+        for option, text in (('base', 'from'), ('target', 'to')):
+            parser.add_argument(
+                f'--{option}', metavar='<image>', action='append',
+                help=f'List only patches {text} this image (name or ID; repeat'
+                     f' for patches {text} any of several)')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Call the service."""
-        self.name_images(parsed_args, 'base', 'target')
+        for option in ('base', 'target'):
+            names = getattr(parsed_args, option)
+            setattr(parsed_args, option, names and [
+                self.known_image_id(name) for name in names])
         return formats.table(_PATCHES, self.client.patches(
             **commands.query(parsed_args, 'base', 'target')))
 

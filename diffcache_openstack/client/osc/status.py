@@ -89,8 +89,8 @@ class ShowStatus(commands.SiteCommand, commands.ShowOne):
             'wan': Saved({name.removeprefix('wan_'): report[name] for name in
                           ('wan_bytes', 'whole_bytes')}),
             'running_jobs': sum(1 for _job in jobs),
-            'problems': Lines(list(problems.of_site(
-                self.client, site, has_plan=report['plan'] is not None)))}
+            'problems': Lines([str(problem) for problem in problems.of_site(
+                self.client, site, has_plan=report['plan'] is not None)])}
         return tuple(values), tuple(values.values())
 
 

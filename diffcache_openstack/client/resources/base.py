@@ -17,7 +17,7 @@ import urllib.parse
 from openstack import exceptions
 from openstack import resource
 
-MAX_MICROVERSION = '1.16'
+MAX_MICROVERSION = '1.17'
 
 _FILTERS_OF_PAGES = ('limit', 'marker')
 
@@ -51,6 +51,17 @@ class Resource(resource.Resource):
     allow_list = True
     allow_fetch = True
     commit_method = 'PATCH'
+
+    @classmethod
+    def _get_next_link(cls, uri: str, response: typing.Any, data: typing.Any,
+                       marker: str | None, limit: typing.Any,
+                       total_yielded: int) -> typing.Any:
+        """Return the link of the next page, which the service always sends.
+
+        Without one the library requests another page if there is a limit.
+        """
+        return super()._get_next_link(uri, response, data, marker, None,
+                                      total_yielded)
 
     def act(self, session: typing.Any, action: str,
             body: dict[str, typing.Any] | None = None) -> typing.Any:

@@ -64,6 +64,23 @@ class HeldObject(base.Resource):
     templates = resource.Body('templates', type=list)
 
 
+class Holding(base.Resource):
+    """An object on a host, in a listing of several hosts."""
+
+    resources_key = 'holdings'
+    base_path = '/holdings'
+    allow_fetch = False
+    _query_mapping = base.query('site', 'kind', 'not_in_plan')
+
+    host = resource.Body('host')
+    site = resource.Body('site')
+    kind = resource.Body('kind')
+    object_id = resource.Body('object_id')
+    bytes = resource.Body('bytes', type=int)
+    #: Ids of the images that have this content.
+    templates = resource.Body('templates', type=list)
+
+
 class PendingImage(base.Resource):
     """An image that a repository could not add yet."""
 

@@ -65,6 +65,30 @@ class Location(base.Resource):
     is_borrowed = resource.Body('borrowed', type=bool)
 
 
+class Lookup(base.Resource):
+    """The cheapest way for a host to get an image."""
+
+    resources_key = 'lookups'
+    base_path = '/templates/%(template_id)s/lookups'
+    allow_fetch = False
+    _query_mapping = base.query('site')
+
+    template_id = resource.URI('template_id')
+    host = resource.Body('host', alternate_id=True)
+    site = resource.Body('site')
+    content_id = resource.Body('content_id')
+    map_generation = resource.Body('map_generation', type=int)
+    #: The cheapest way, if there is one.
+    ways = resource.Body('ways', type=list)
+    #: What a lazy boot waits for; none where that is unknown.
+    lazy_boot = resource.Body('lazy_boot', type=dict)
+
+    @property
+    def way(self) -> dict:
+        """The cheapest way; empty if there is none."""
+        return self.ways[0] if self.ways else {}
+
+
 class Patch(base.Resource):
     """A patch that builds one content from another."""
 

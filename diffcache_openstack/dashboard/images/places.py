@@ -44,17 +44,8 @@ def _reasons(request, image, site):
     return {}
 
 
-def with_starts(request: http.HttpRequest, image: typing.Any, hosts: list
-                ) -> list:
-    """Return hosts, each with the best way to start a server of an image."""
-    for host in hosts:
-        host.start, host.lazy_boot = {}, {}
-    with api.reported(request, _('Could not look the image up')):
-        for host in hosts:
-            found = api.client(request).lookup(host.name, image.id, limit=1)
-            ways = found['ways']
-            host.start = {**ways[0], 'detail': api.in_words(
-                request, ways[0]['detail'])} if ways else {}
-            # An older service has none.
-            host.lazy_boot = found.get('lazy_boot') or {}
-    return hosts
+def with_details(request: http.HttpRequest, lookups: list) -> list:
+    """Return lookups of an image, with images' names in their details."""
+    for each in lookups:
+        each.detail = api.in_words(request, each.way.get('detail', ''))
+    return lookups

@@ -103,31 +103,31 @@ class StartsTable(pages.TabTable):
 
     tab = 'image__starts'
 
-    name = tables.Column('name', verbose_name=_('Host'),
+    name = tables.Column('host', verbose_name=_('Host'),
                          link=host_tables.DETAIL)
     site = tables.Column('site', verbose_name=_('Site'))
-    way = tables.Column(lambda host: host.start.get('way'),
+    way = tables.Column(lambda lookup: lookup.way.get('way'),
                         verbose_name=_('Way'),
                         display_choices=site_tables.WAYS,
                         empty_value=formats.NOTHING)
     seconds = tables.Column(
-        lambda host: formats.seconds(host.start.get('seconds')),
+        lambda lookup: formats.seconds(lookup.way.get('seconds')),
         verbose_name=_('Takes'), help_text=_(
             'Until the whole image is there. A server that boots lazily starts'
             ' before.'))
     lazy_boot = tables.Column(
-        lambda host: formats.seconds(host.lazy_boot.get('seconds')),
+        lambda lookup: formats.seconds(
+            (lookup.lazy_boot or {}).get('seconds')),
         verbose_name=_('Lazy Boot Waits'), help_text=_(
             'For what earlier boots have read of the image; less where a host'
             ' of the site has it in a boot set.'))
     wan = tables.Column(
-        lambda host: formats.size(host.start.get('wan_bytes')),
+        lambda lookup: formats.size(lookup.way.get('wan_bytes')),
         verbose_name=_('Over the WAN'))
     lan = tables.Column(
-        lambda host: formats.size(host.start.get('lan_bytes')),
+        lambda lookup: formats.size(lookup.way.get('lan_bytes')),
         verbose_name=_('Between Hosts'))
-    detail = tables.WrappingColumn(lambda host: host.start.get('detail'),
-                                   verbose_name=_('From'),
+    detail = tables.WrappingColumn('detail', verbose_name=_('From'),
                                    empty_value=formats.NOTHING)
 
     class Meta(pages.Look):
@@ -138,7 +138,7 @@ class StartsTable(pages.TabTable):
 
     def get_object_id(self, datum: typing.Any) -> str:
         """Return what names the row."""
-        return datum.name
+        return datum.host
 
 
 class PatchesTable(pages.TabTable):

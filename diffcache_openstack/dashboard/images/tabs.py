@@ -11,7 +11,6 @@
 #    under the License.
 """Tabs of the page of an image."""
 
-import itertools
 import typing
 
 from django import http
@@ -26,9 +25,10 @@ from diffcache_openstack.dashboard.images import tables
 from diffcache_openstack.dashboard import pages
 from diffcache_openstack.dashboard.profiles import tabs as profile_tabs
 
-# Images that a graph can show, and patches that are looked at for each.
+# Images that a graph can show, of so many the service lists patches in one
+# call; and patches to them that are looked at.
 _MOST_MEMBERS = 40
-_MOST_PATCHES = 40
+_MOST_PATCHES = 1000
 
 
 class OverviewTab(tabs.Tab):
@@ -74,16 +74,14 @@ class StartsTab(pages.PagedTab):
 
     name = _('Time to Start')
     slug = 'starts'
-    policy_rules = (('diffcache', 'diffcache:lookups:show'),
-                    ('diffcache', 'diffcache:hosts:list'))
+    policy_rules = (('diffcache', 'diffcache:lookups:show'),)
     table_classes = (tables.StartsTable,)
 
     def get_starts_data(self) -> list:
         """Return a page of hosts that are alive, each with its best way."""
-        found = self.page(tables.StartsTable, _('Could not list the hosts'),
-                          'hosts', role='compute', alive=True)
-        return places.with_starts(self.request,
-                                  self.tab_group.kwargs['image'], found)
+        return places.with_details(self.request, self.page(
+            tables.StartsTable, _('Could not look the image up'), 'lookups',
+            self.tab_group.kwargs['image'].id))
 
 
 class FamilyTab(tabs.Tab):
@@ -109,17 +107,27 @@ class FamilyTab(tabs.Tab):
         base = image.family or image.id
         with api.reported(request, _('Could not list the family')):
             members = {image.id: image}
-            members.update((each.id, each) for each in itertools.islice(
-                client.templates(family=base), _MOST_MEMBERS))
+            members.update((each.id, each) for each in api.first(
+                client.templates, _MOST_MEMBERS, family=base))
             if base not in members:
                 members[base] = client.get_template(base)
-            images = sorted(members.values(), key=lambda each: (
-                each.id != base, each.name or '', each.id))[:_MOST_MEMBERS]
-            return images, [
-                patch for content in {each.content_id for each in images}
-                for patch in itertools.islice(client.patches(target=content),
-                                              _MOST_PATCHES)]
+            images = _shown(members, base, image.id)
+            return images, api.first(
+                client.patches, _MOST_PATCHES,
+                target=[each.id for each in images])
         return [], []
+
+
+def _shown(members, base, image_id):
+    """Return the members of a family that its graph shows, its base first.
+
+    The image of the page is among them, however many others there are.
+    """
+    by_name = sorted(members.values(), key=lambda each: (
+        each.id != base, each.name or '', each.id))
+    kept = sorted(by_name, key=lambda each: each.id not in (base, image_id))
+    ids = {each.id for each in kept[:_MOST_MEMBERS]}
+    return [each for each in by_name if each.id in ids]
 
 
 class PatchesTab(pages.PagedTab):

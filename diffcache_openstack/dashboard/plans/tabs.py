@@ -11,7 +11,6 @@
 #    under the License.
 """Tabs of the page of a plan."""
 
-import itertools
 import typing
 
 from django import http
@@ -26,8 +25,6 @@ from diffcache_openstack.dashboard.plans import tables
 
 # States in which a plan places no objects yet, or none any more.
 _EMPTY = ('computing', 'failed', 'cancelled')
-# Objects of one host that are looked at.
-_MOST = 1000
 
 
 class OverviewTab(tabs.Tab):
@@ -97,36 +94,35 @@ class ItemsTab(pages.PagedTab):
                 for item in rows]
 
     def get_others_data(self) -> list[dict[str, typing.Any]]:
-        """Return a page of what hosts hold besides, and may remove."""
+        """Return a page of what hosts hold besides, and may remove.
+
+        The service's IDs of them are those of the rows.
+        """
         plan = self.tab_group.kwargs['plan']
         if plan.state in _EMPTY:
             return []
-        placed = {tables.row_id(item) for item in plan.items or ()}
-        return self._rows(tables.OthersTable, [
-            item for item in self._held(plan)
-            if tables.row_id(item) not in placed])
-
-    def _held(self, plan):
-        """Return images and patches that the hosts of the plan hold."""
-        held = api.client(self.request).host_objects
-        with api.reported(self.request, _('Could not list the objects')):
-            return [{'host': host, 'kind': each.kind, 'id': each.id,
-                     'bytes': each.bytes, 'templates': each.templates}
-                    for host in plan.hosts or ()
-                    for each in itertools.islice(held(host), _MOST)
-                    if each.kind in formats.PLACED]
-        return []
+        found = self.page(
+            tables.OthersTable, _('Could not list the objects'), 'holdings',
+            not_in_plan=plan.id)
+        return self._named({
+            'host': each.host, 'kind': each.kind, 'id': each.object_id,
+            'bytes': each.bytes, 'templates': each.templates}
+            for each in found)
 
     def _rows(self, table, items):
-        """Return a page of objects, with the names of their images."""
+        """Return a page of the plan's objects."""
         marker = self.request.GET.get(table._meta.pagination_param, '')
         left = sorted((item for item in items
                        if tables.row_id(item) > marker), key=tables.row_id)
         size = settings.get_page_size(self.request)
         self._more[table._meta.name] = len(left) > size
+        return self._named(left[:size])
+
+    def _named(self, items):
+        """Return objects with the names of their images."""
         return [{**item, 'names': api.object_names(
             self.request, item['kind'], item['id'], item['templates'])}
-            for item in left[:size]]
+            for item in items]
 
     def _reasons(self, plan):
         """Return the explanation of the plan, by row."""

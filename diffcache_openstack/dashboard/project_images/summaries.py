@@ -30,8 +30,7 @@ from diffcache_openstack.dashboard.images import tables
 from diffcache_openstack.dashboard.profiles import tabs as profile_tabs
 
 _LOCATIONS = (('diffcache', 'diffcache:templates:locations'),)
-_STARTS = (('diffcache', 'diffcache:lookups:show'),
-           ('diffcache', 'diffcache:hosts:list'))
+_STARTS = (('diffcache', 'diffcache:lookups:show'),)
 _PROFILES = (('diffcache', 'diffcache:profiles:list'),
              ('diffcache', 'diffcache:profiles:show'))
 # Horizon's own page of an image.
@@ -78,12 +77,11 @@ def _starts(request, image):
     """Return the table of how long a start would take, likewise."""
     if not policy.check(_STARTS, request):
         return []
-    hosts: list = []
-    with api.reported(request, _('Could not list the hosts')):
-        hosts = api.first(lambda: api.client(request).hosts(
-            role='compute', alive=True), _MOST)
+    found: list = []
+    with api.reported(request, _('Could not look the image up')):
+        found = api.first(api.client(request).lookups, _MOST, image.id)
     return [(_('Time to Start'), tables.StartsTable(
-        request, data=places.with_starts(request, image, hosts)))]
+        request, data=places.with_details(request, found)))]
 
 
 def _profile(request, image):
@@ -93,8 +91,8 @@ def _profile(request, image):
     # An older service has no profiles.
     with api.reported(request, _('Could not list the profiles')), \
             contextlib.suppress(sdk_exceptions.NotFoundException):
-        found = api.first(lambda: api.client(request).profiles(
-            image_id=image.id), _MOST)
+        found = api.first(api.client(request).profiles, _MOST,
+                          image_id=image.id)
         if found:
             most = max(found, key=lambda each: each.instances)
             return profile_tabs.shown(request, image, most.id, _PAGE)

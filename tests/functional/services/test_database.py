@@ -39,6 +39,7 @@ from tests.unit.db import test_migration
 from tests.unit.db import test_plans
 from tests.unit.db import test_sites
 from tests.unit.db import test_volume_caches
+from tests.unit.db.views import test_host_views
 
 
 class OnMariaDB:
@@ -146,6 +147,17 @@ class TestMapChanges(OnMariaDB, test_map_changes.TestEachChange):
 
     def prepare(self):
         self.add_hosts()
+
+
+class TestHoldingsOfManyHosts(OnMariaDB, test_host_views.TestManyRows):
+    """Listings of what many hosts hold, with a plan."""
+
+    def prepare(self):
+        self.put_all()
+
+
+class TestPartsOfHoldings(OnMariaDB, test_host_views.TestParts):
+    """Names of hosts are compared byte by byte."""
 
 
 class TestPaging(OnMariaDB, database.DatabaseTest):

@@ -23,9 +23,10 @@ from tests.unit.api import base
 from tests.unit.db import database
 
 PATHS = ('/v1/hosts', '/v1/hosts/h1', '/v1/hosts/h1/objects',
+         '/v1/holdings', '/v1/holdings?site=edge&not_in_plan={plan}',
          '/v1/templates', '/v1/templates/t1', '/v1/templates/t1/locations',
-         '/v1/patches', '/v1/patch-pairs', '/v1/plans', '/v1/plans/{plan}',
-         '/v1/requests',
+         '/v1/patches', '/v1/patches?target=t1&target=t2', '/v1/patch-pairs',
+         '/v1/plans', '/v1/plans/{plan}', '/v1/requests',
          '/v1/sites', '/v1/sites/edge/report', '/v1/sites/edge/forecast',
          '/v1/precache-jobs', '/v1/precache-jobs/{job}',
          '/v1/precache-jobs/{job}/targets')
@@ -87,6 +88,16 @@ class TestQueries(base.ApiTest):
             precache.Wanted(f't{number}', database.content(1), 5)
             for number in MORE], when)
         self.api.plan_now(self.ctxt, 'edge')
+
+    def test_lookups_read_a_map_once_for_all_hosts(self):
+        path = '/v1/templates/t1/lookups'
+        counts = []
+        for add in (list, self.add_much):
+            add()
+            self.get(path)
+            counts.append(self.count(path))
+        self.assertEqual(counts[0], counts[1])
+        self.assertLessEqual(counts[0], 10)
 
     def test_number_is_constant(self):
         before = {path: self.count(path) for path in PATHS}

@@ -88,6 +88,7 @@ class TestReference(base.ApiTest):
         self.sample('GET', '/v1/hosts/{name}', name='h1')
         self.sample('GET', '/v1/hosts/{name}/objects', name='h1',
                     query='?kind=templates')
+        self.sample('GET', '/v1/holdings', query='?site=edge&limit=1')
         self.sample('GET', '/v1/hosts/{name}/pending-images', name='h1',
                     query='?state=waiting_for_space')
         self.want_boot_set()
@@ -97,7 +98,9 @@ class TestReference(base.ApiTest):
         self.sample('GET', '/v1/templates/{template_id}', template_id='t1')
         self.sample('GET', '/v1/templates/{template_id}/locations',
                     template_id='t1')
-        self.sample('GET', '/v1/patches', query='?target=t2')
+        self.sample('GET', '/v1/templates/{template_id}/lookups',
+                    template_id='t2', query='?site=edge&limit=1')
+        self.sample('GET', '/v1/patches', query='?target=t2&target=t3')
         self.sample('GET', '/v1/patches/{patch_id}',
                     patch_id=database.patch(1, 2).id)
         self.sample('GET', '/v1/patch-pairs', query='?target=t2')

@@ -15,6 +15,8 @@ from openstack import exceptions
 
 from diffcache_openstack.api import microversions
 from diffcache_openstack.client.resources import base as resources
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.objects import base as objects_base
 from tests.unit.client import cloud
 from tests.unit.db import database
 
@@ -28,7 +30,7 @@ class TestNames(cloud.CloudTest):
                          self.cloud.explain_plan,
                          self.cloud.cancel_precache_job):
                 self.assertRaises(exceptions.InvalidRequest, call, name)
-            for listing in (self.cloud.host_objects,
+            for listing in (self.cloud.host_objects, self.cloud.lookups,
                             self.cloud.precache_targets,
                             self.cloud.template_locations):
                 self.assertRaises(exceptions.InvalidRequest,
@@ -49,6 +51,24 @@ class TestReading(cloud.CloudTest):
         self.assertEqual(['h1', 'h2', 'hub'],
                          [host.id for host in self.cloud.hosts()])
 
+    def test_parts_of_a_listing_of_several_images(self):
+        for number in (1, 3):
+            self.database.write(catalogue.put_patch,
+                                database.patch(2, number), objects_base.now())
+        self.assertEqual(
+            {(2, 1), (1, 2)},
+            {(int(patch.base, 16), int(patch.target, 16))
+             for patch in self.cloud.patches(target=['t1', 't2'], limit=1)})
+
+    def test_no_page_is_requested_after_the_last(self):
+        for limit, pages in ((1, 3), (2, 2), (3, 1), (100, 1)):
+            del self.wire.sent[:]
+            self.assertEqual(3, len(list(self.cloud.hosts(limit=limit))))
+            self.assertEqual(pages, len([
+                request for request in self.wire.sent
+                if '/v1/hosts' in request.path_url]), limit)
+        self.assertIn('limit=100', self.wire.sent[-1].path_url)
+
     def test_filters_are_sent(self):
         self.assertEqual(['hub'], [
             host.name for host in self.cloud.hosts(role='repository')])
@@ -65,6 +85,11 @@ class TestReading(cloud.CloudTest):
 
     def test_things_of_things(self):
         self.assertEqual(2, len(list(self.cloud.host_objects('h1'))))
+        [held] = self.cloud.holdings(site='edge', kind='patches')
+        self.assertEqual(
+            ('h1', 'edge', 'patches', database.patch(1, 2).id, 5, []),
+            (held.host, held.site, held.kind, held.object_id, held.bytes,
+             held.templates))
         self.assertEqual(['h1'], [
             place.host for place in self.cloud.template_locations('t1')])
         [patch] = self.cloud.patches(target='t2')
@@ -72,6 +97,13 @@ class TestReading(cloud.CloudTest):
         [pair] = self.cloud.patch_pairs(state='made')
         self.assertEqual((patch.base, patch.target),
                          (pair.base, pair.target))
+
+    def test_lookups_of_all_hosts(self):
+        one, two = self.cloud.lookups('t1', limit=1)
+        self.assertEqual(('h1', 'edge', 'local', None),
+                         (one.host, one.site, one.way['way'], one.lazy_boot))
+        self.assertEqual(('h2', 'peer'), (two.host, two.way['way']))
+        self.assertEqual([], list(self.cloud.lookups('t1', site='north')))
 
     def test_documents(self):
         self.assertEqual('local',

@@ -51,7 +51,8 @@ class Wire(adapters.BaseAdapter):
 
     :ivar documents: status and document by method and path; a document may
         be a function of the query
-    :ivar sent: methods, paths and queries of the requests
+    :ivar sent: methods, paths and queries of the requests; a parameter that
+        is repeated has a list of values
     :ivar bodies: documents of the requests that had one
     :ivar timeouts: seconds that the requests wait for an answer
     """
@@ -78,8 +79,7 @@ class Wire(adapters.BaseAdapter):
             self.bodies.append(json.loads(request.body))
         status, document = 200, _ROOT
         if path:
-            self.sent.append((request.method, path, dict(
-                urllib.parse.parse_qsl(parts.query))))
+            self.sent.append((request.method, path, _query(parts.query)))
             status, document = self.documents.get(
                 (request.method, path), (404, problem(404, f'no {path}')))
         if isinstance(document, Exception):
@@ -95,6 +95,11 @@ class Wire(adapters.BaseAdapter):
 
     def close(self):
         """Nothing to close."""
+
+
+def _query(text):
+    return {name: values if len(values) > 1 else values[0]
+            for name, values in urllib.parse.parse_qs(text).items()}
 
 
 def problem(status, detail):

@@ -58,3 +58,29 @@ class TimeoutTest(needs.PageTest):
                           ' did not answer in time.'],
                          self.messages(response))
         self.assertEqual(200, response.status_code)
+
+
+class NamesTest(needs.PageTest):
+
+    def templates(self, query):
+        """Return a page as the service does."""
+        names = [f'i{number:03}' for number in range(250)]
+        limit = int(query.get('limit', '100'))
+        left = [name for name in names if name > query.get('marker', '')]
+        found = {'templates': [
+            {'id': name, 'name': f'name of {name}', 'content_id': 64 * 'c',
+             'family': 'i249'} for name in left[:limit]]}
+        if len(left) > limit:
+            found['templates_links'] = [{
+                'rel': 'next', 'href': f'{needs.ENDPOINT}/templates?limit='
+                f'{limit}&marker={left[limit - 1]}'}]
+        return found
+
+    def test_names_of_many_images_take_one_call(self):
+        self.answer('/templates', self.templates)
+        response = self.client.get(
+            urls.reverse('horizon:admin:image_cache_images:index'))
+        self.assertContains(response, 'name of i249')
+        self.assertEqual([('GET', '/templates', {'limit': '21'}),
+                          ('GET', '/templates', {'limit': '1000'})],
+                         self.wire.sent)

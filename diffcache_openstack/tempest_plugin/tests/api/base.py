@@ -24,7 +24,8 @@ CONF = config.CONF
 UNKNOWN = '5b1d7d3e-0000-4000-8000-a7a36e7a4f10'
 _POLL = 1.0
 # Fields that identify entries of listings, where that is not ``id``.
-_KEYS = {'hosts': 'name', 'hydrations': 'server_id', 'sites': 'name',
+_KEYS = {'hosts': 'name', 'hydrations': 'server_id',
+         'lookups': 'host', 'sites': 'name',
          'ssd_caches': 'host'}
 
 

@@ -11,8 +11,13 @@
 #    under the License.
 """Hosts over the API."""
 
+import dataclasses
+
+from diffcache_openstack.api import app
+from diffcache_openstack.api import policy
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import pending_images
+from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
@@ -151,6 +156,133 @@ class TestShow(base.ApiTest):
         [found] = self.get('/v1/hosts/h1/objects?limit=1&marker='
                            + database.content(1))['objects']
         self.assertEqual(objects.PATCHES, found['kind'])
+
+
+class TestHoldings(base.ApiTest):
+
+    PATH = '/v1/holdings'
+
+    def setUp(self):
+        super().setUp()
+        when = objects_base.now()
+        # Names have full stops, as the IDs do.
+        self.write(sites.put_host, database.host('h1.rack'), when)
+        for name, kinds in (('h1.rack', (objects.MANIFESTS,
+                                         objects.TEMPLATES)),
+                            ('hub', (objects.TEMPLATES,))):
+            self.write(sites.put_holdings, name, [
+                database.holding(2, kind=kind) for kind in kinds], when)
+
+    def ids(self, query=''):
+        return [each['id']
+                for each in self.get(f'{self.PATH}{query}')['holdings']]
+
+    def test_by_host_kind_and_object(self):
+        one, two = database.content(1), database.content(2)
+        patch = database.patch(1, 2).id
+        self.assertEqual([
+            {'id': f'{host}.{kind}.{object_id}', 'host': host, 'site': site,
+             'kind': kind, 'object_id': object_id, 'bytes': size,
+             'templates': images} for host, site, kind, object_id, size,
+            images in (
+                ('h1', 'edge', 'patches', patch, 5, []),
+                ('h1', 'edge', 'templates', one, 50, ['t1']),
+                ('h1.rack', 'edge', 'manifests', two, 50, ['t2']),
+                ('h1.rack', 'edge', 'templates', two, 50, ['t2']),
+                ('hub', 'centre', 'templates', two, 50, ['t2']))],
+            self.get(self.PATH)['holdings'])
+
+    def test_filters(self):
+        everything = self.ids()
+        self.assertEqual(everything[:4], self.ids('?site=edge'))
+        self.assertEqual([everything[3]], self.ids(
+            f'?site=edge&kind=templates&marker={everything[1]}'))
+        self.assertEqual([], self.ids('?site=nowhere'))
+
+    def test_parts_are_the_whole_whatever_their_size(self):
+        everything = self.ids()
+        for limit in range(1, 7):
+            path, found = f'{self.PATH}?limit={limit}', []
+            while path:
+                answer = self.get(path)
+                self.assertLessEqual(len(answer['holdings']), limit)
+                found += [each['id'] for each in answer['holdings']]
+                [link] = answer.get('holdings_links', [{'href': None}])
+                path = link['href']
+            self.assertEqual(everything, found)
+
+    def test_a_part_begins_after_what_is_gone(self):
+        first, *rest = self.ids()
+        self.write(sites.put_holdings, 'h1', [database.holding(1)],
+                   objects_base.now())
+        self.assertEqual(rest, self.ids(f'?marker={first}'))
+        self.write(sites.remove_host, 'h1')
+        self.assertEqual(rest[1:], self.ids(f'?marker={first}'))
+
+    def test_marker_of_the_longest_id(self):
+        marker = f'{"h" * 255}.templates.{database.content(1)}'
+        self.assertEqual(['hub'], [each.split('.')[0] for each in
+                                   self.ids(f'?marker={marker}')])
+
+    def test_what_a_plan_does_not_place(self):
+        self.api.plan_now(self.ctxt, database.SITE)
+        [plan] = self.get('/v1/plans?state=current')['plans']
+        plan = self.get(f'/v1/plans/{plan["id"]}')['plan']
+        placed = {f'{item["host"]}.{item["kind"]}.{item["id"]}'
+                  for item in plan['items']}
+        held = [each for each in self.ids('?site=edge')
+                if '.manifests.' not in each]
+        self.assertTrue(placed & set(held))
+        found = self.ids(f'?not_in_plan={plan["id"]}')
+        self.assertTrue(found)
+        self.assertEqual([each for each in held if each not in placed],
+                         found)
+
+    def test_a_plan_is_of_its_hosts(self):
+        self.api.plan_now(self.ctxt, database.SITE)
+        [plan] = self.get('/v1/plans?state=current')['plans']
+        path = f'?not_in_plan={plan["id"]}'
+        before = self.ids(path)
+        when = objects_base.now()
+        self.write(sites.put_host, database.host('late'), when)
+        self.write(sites.put_holdings, 'late', [database.holding(3)], when)
+        self.assertEqual(before, self.ids(path))
+
+    def test_refusals(self):
+        for query in ('?kind=cows', '?limit=0', '?limit=x', '?colour=red',
+                      '?not_in_plan=x', '?site=', '?site=a&site=b',
+                      '?marker=h1', '?marker=h1.templates'):
+            self.refused(400, 'GET', self.PATH + query)
+        error = self.refused(
+            404, 'GET', f'{self.PATH}?not_in_plan={base.unknown_id()}')
+        self.assertIn('image cache plan list', error['detail'])
+
+    def test_since_a_version(self):
+        error = self.refused(404, 'GET', self.PATH, version='1.16')
+        self.assertIn('This requires version 1.17', error['detail'])
+        status, _body, _headers = self.call('GET', self.PATH, version='1.17')
+        self.assertEqual(200, status)
+
+    def test_rights_are_those_of_the_listing_of_a_host(self):
+        for path in (self.PATH, '/v1/hosts/h1/objects'):
+            self.assertEqual(401, self.call('GET', path, user=None)[0])
+            for user in ('member', 'reader', 'other', 'nobody'):
+                error = self.refused(403, 'GET', path, user=user)
+                self.assertIn('diffcache:hosts:show', error['detail'])
+            for user in ('admin', 'service', 'auditor'):
+                self.get(path, user=user)
+
+    def test_a_plan_needs_the_right_to_see_it(self):
+        path = self.write_file('policy.yaml',
+                               b'"diffcache:plans:show": "role:dancer"\n')
+        self.conf.set_override('policy_file', str(path), 'oslo_policy')
+        self.client = base.werkzeug_test.Client(app.build(
+            self.conf, dataclasses.replace(
+                self.services, enforcer=policy.Enforcer(self.conf))))
+        self.get(self.PATH)
+        error = self.refused(
+            403, 'GET', f'{self.PATH}?not_in_plan={base.unknown_id()}')
+        self.assertIn('diffcache:plans:show', error['detail'])
 
 
 class TestPendingImages(base.ApiTest):

@@ -11,9 +11,11 @@
 #    under the License.
 """Lookups over the API."""
 
+from diffcache_openstack.api.handlers import lookups
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import profiles
+from diffcache_openstack.db import sites
 from diffcache_openstack.objects import base as base_objects
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.prefetch import profiles as rows_of_profiles
@@ -131,6 +133,65 @@ class TestLookups(base.ApiTest):
         self.assertNotIn('lazy_boot',
                          self.get(path, version='1.15')['lookup'])
         self.assertIn('lazy_boot', self.get(path, version='1.16')['lookup'])
+
+    def listed(self, template_id='t1', query=''):
+        """The lookups of all hosts, by host."""
+        return {each['host']: each for each in self.get(
+            f'/v1/templates/{template_id}/lookups{query}')['lookups']}
+
+    def test_of_all_hosts_with_their_cheapest_way(self):
+        self.add_image(3)
+        self.read_at_boot()
+        self.write(sites.put_host, database.host('n1', site='north'),
+                   base_objects.now())
+        for image in ('t1', 't2', 't3'):
+            found = self.listed(image)
+            self.assertEqual(['h1', 'h2', 'n1'], list(found))
+            for host, shown in found.items():
+                self.assertEqual(self.get(
+                    f'/v1/lookups?host={host}&template_id={image}&limit=1')[
+                    'lookup'], shown)
+        self.assertIsNotNone(self.listed('t3')['h2']['lazy_boot'])
+        self.assertEqual(['n1'], list(self.listed(query='?site=north')))
+        self.assertEqual({}, self.listed(query='?site=nowhere'))
+
+    def test_of_hosts_that_are_alive(self):
+        base.silence(self.database, 'h1')
+        self.assertEqual(['h2'], list(self.listed()))
+        base.silence(self.database, 'h2')
+        self.assertEqual([], list(self.listed()))
+        self.refused(404, 'GET', '/v1/templates/t9/lookups')
+
+    def test_of_all_hosts_in_parts(self):
+        for number in range(3, 6):
+            self.write(sites.put_host, database.host(f'h{number}'),
+                       base_objects.now())
+        self.patch(lookups, '_MOST_HOSTS', 2)
+        path, found = '/v1/templates/t1/lookups?limit=1000', []
+        while path:
+            answer = self.get(path)
+            found.append([each['host'] for each in answer['lookups']])
+            [link] = answer.get('lookups_links', [{'href': None}])
+            path = link['href']
+        self.assertEqual([['h1', 'h2'], ['h3', 'h4'], ['h5']], found)
+
+    def test_of_all_hosts_is_refused(self):
+        path = '/v1/templates/t1/lookups'
+        self.assertEqual(401, self.call('GET', path, user=None)[0])
+        for user in ('member', 'other', 'nobody'):
+            error = self.refused(403, 'GET', path, user=user)
+            self.assertIn('diffcache:lookups:show', error['detail'])
+        self.get(path, user='auditor')
+        for query in ('?limit=0', '?host=h1', '?site='):
+            self.refused(400, 'GET', path + query)
+        self.refused(404, 'GET', path, version='1.16')
+        self.get(path, version='1.17')
+
+    def test_of_all_hosts_of_an_image_that_is_not_served(self):
+        self.write(catalogue.put_template, database.template(
+            1, status='deactivated'), base_objects.now())
+        error = self.refused(404, 'GET', '/v1/templates/t1/lookups')
+        self.assertIn('deactivated', error['detail'])
 
     def add_image(self, number):
         """An image of a size that groups of chunks fit into, for all."""

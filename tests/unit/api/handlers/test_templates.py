@@ -149,6 +149,48 @@ class TestPatches(base.ApiTest):
             self.assertEqual(
                 count, len(self.get(f'/v1/patches?{query}')['patches']))
 
+    def test_ends_of_several_images(self):
+        for source, target in ((2, 1), (2, 3), (3, 1)):
+            self.write(catalogue.put_patch, database.patch(source, target),
+                       objects_base.now())
+        for query, found in (
+                ('target=t1&target=t3', {(2, 1), (2, 3), (3, 1)}),
+                (f'base=t1&base={database.content(3)}', {(1, 2), (3, 1)}),
+                ('base=t2&target=t1&target=t2', {(2, 1)}),
+                ('base=t9&base=t8', set())):
+            self.assertEqual(found, {
+                (int(patch['base'], 16), int(patch['target'], 16))
+                for patch in self.get(f'/v1/patches?{query}')['patches']})
+
+    def test_parts_of_several_images(self):
+        for target in (1, 3):
+            self.write(catalogue.put_patch, database.patch(2, target),
+                       objects_base.now())
+        path, found = '/v1/patches?limit=1&target=t1&target=t2', []
+        while path:
+            answer = self.get(path)
+            [patch] = answer['patches']
+            found.append(patch['id'])
+            [link] = answer.get('patches_links', [{'href': None}])
+            path = link['href']
+        self.assertEqual([database.patch(1, 2).id, database.patch(2, 1).id],
+                         found)
+
+    def test_several_images_since_a_version(self):
+        path = '/v1/patches?target=t1&target=t2'
+        error = self.refused(400, 'GET', path, version='1.16')
+        self.assertIn('Parameter "target" is given twice', error['detail'])
+        self.assertIn('needs version 1.17', error['detail'])
+        self.get(path, version='1.17')
+        self.get('/v1/patches?target=t1&base=t2', version='1.0')
+
+    def test_too_many_images(self):
+        for count, status in ((50, 200), (51, 400)):
+            path = '/v1/patches?' + '&'.join(
+                f'base=t{number}' for number in range(count))
+            found, body, _headers = self.call('GET', path)
+            self.assertEqual(status, found, body)
+
 
 class TestPairs(base.ApiTest):
 

@@ -185,6 +185,32 @@ class TestHosts(cloud.CommandTest):
                            'templates')
         self.assertEqual([['t1']], [row['Images'] for row in rows])
 
+    def test_objects_of_a_site(self):
+        rows = self.listed(hosts.ListHostObjects, '--site', 'edge', '--kind',
+                           'templates')
+        self.assertEqual(
+            [('h1', database.content(1), 50, ['t1'])],
+            [(row['Host'], row['ID'], row['Size'], row['Images'])
+             for row in rows])
+        self.assertEqual([], self.listed(hosts.ListHostObjects, '--site',
+                                         'centre'))
+
+    def test_objects_that_a_plan_does_not_place(self):
+        plan = self.shown(plans.CreatePlan, 'edge', '--wait')
+        placed = {(item['host'], item['id'])
+                  for item in self.cloud.get_plan(plan['id']).items}
+        rows = self.listed(hosts.ListHostObjects, '--not-in-plan', plan['id'])
+        self.assertEqual(
+            {('h1', database.content(1)),
+             ('h1', database.patch(1, 2).id)} - placed,
+            {(row['Host'], row['ID']) for row in rows})
+
+    def test_objects_of_either_a_host_or_a_site(self):
+        for words in ((), ('h1', '--site', 'edge'),
+                      ('--site', 'edge', '--not-in-plan', 'x')):
+            self.assertRaises(SystemExit, self.take, hosts.ListHostObjects,
+                              *words)
+
     def test_delete_one_that_is_alive(self):
         command = self.command(hosts.DeleteHost)
         arguments = command.get_parser('test').parse_args(['h2'])
@@ -217,6 +243,14 @@ class TestObjects(cloud.CommandTest):
         [row] = self.listed(objects.ListLocations, 't1')
         self.assertEqual('h1', row['Host'])
 
+    def test_lookups_of_all_hosts(self):
+        rows = self.listed(objects.ListLookups, 't2', '--site', 'edge')
+        self.assertEqual([('h1', 'build'), ('h2', 'build')],
+                         [(row['Host'], row['Way']) for row in rows])
+        [row] = self.listed(objects.ListLookups, 't1', '--limit', '1')
+        self.assertEqual((0, 0, None), (row['WAN'], row['LAN'],
+                                        row['Lazy Boot Waits (s)']))
+
     def test_image_that_glance_has_no_more(self):
         command = self.command(objects.ShowObject)
         missing = '00000000-0000-4000-8000-000000000000'
@@ -226,6 +260,19 @@ class TestObjects(cloud.CommandTest):
     def test_patches(self):
         [row] = self.listed(objects.ListPatches, '--base', 't1')
         self.assertEqual(database.patch(1, 2).id, row['ID'])
+
+    def test_patches_of_several_images(self):
+        for number in (1, 3):
+            self.database.write(catalogue.put_patch,
+                                database.patch(2, number), objects_base.now())
+        for words, targets in (
+                (('--target', 't1', '--target', 't2'), (1, 2)),
+                (('--target', 't1', '--target', 't2', '--base', 't1'), (2,)),
+                (('--base', 't3', '--base', 't2', '--limit', '1'), (1,))):
+            self.assertEqual(
+                {database.content(number) for number in targets},
+                {row['Target'] for row in self.listed(objects.ListPatches,
+                                                      *words)})
 
     def test_pairs(self):
         [row] = self.listed(objects.ListPairs, '--base', 't1', '--long')

@@ -68,6 +68,7 @@ VALUES = {
     'limit': 25_000_000, 'blocks': 24_000_000, 'hits': 912, 'misses': 88,
     'policy': 'fairness', 'epoch': 300, 'volumes': 12, 'updated_at': TIME,
     'resource': 'version_policy_count_total', 'in_use': 7,
+    'object_id': HASH,
 }
 
 
@@ -100,6 +101,10 @@ class Service:
         """The way of one image."""
         return {'ways': [Resource(VALUES)]}
 
+    def lookups(self, *_words, **_query):
+        """The way of one image to one host."""
+        return [Resource(VALUES, way=VALUES, lazy_boot={'seconds': 12.345})]
+
     def limits(self, _project_id):
         """The use of one resource."""
         return {VALUES['resource']: {'limit': -1, 'in_use': 7}}
@@ -127,13 +132,22 @@ class TablesTest(base.TestCase):
                     self.patch(kind, name, lambda *_words: IMAGE)
 
     def printed(self, kind, *options):
-        """What a command prints."""
+        """What a command prints with the arguments that it requires."""
+        parser = kind(self.app, None).get_parser('test')
+        # Where one of several is required, it is the first.
+        firsts = [group._group_actions[0]
+                  for group in parser._mutually_exclusive_groups
+                  if group.required]
+        words = ['one' for action in parser._actions
+                 if not action.option_strings
+                 and (action.required or action in firsts)]
+        return self.printed_by(kind, *words, *options)
+
+    def printed_by(self, kind, *words):
+        """What a command prints with some arguments."""
         self.app.stdout = io.StringIO()
         command = kind(self.app, None)
-        parser = command.get_parser('test')
-        words = ['one' for action in parser._actions
-                 if not action.option_strings and action.required]
-        command.run(parser.parse_args([*words, *options]))
+        command.run(command.get_parser('test').parse_args(words))
         return self.app.stdout.getvalue()
 
 
@@ -148,6 +162,12 @@ class TestTables(TablesTest):
         self.assertGreater(len(widths), 20)
         self.assertEqual({}, {name: width for name, width in widths.items()
                               if width > WIDTH})
+
+    def test_objects_of_a_site_fit(self):
+        lines = self.printed_by(hosts.ListHostObjects, '--site',
+                                'edge').splitlines()
+        self.assertIn('| Host ', lines[1])
+        self.assertLessEqual(max(map(len, lines)), WIDTH)
 
     def test_nothing_is_printed_as_python_prints_it(self):
         for name, kind in listers():

@@ -11,6 +11,8 @@
 #    under the License.
 """Pages of images."""
 
+import urllib.parse
+
 from tests.unit.dashboard import needs
 
 from django import urls
@@ -18,6 +20,8 @@ from django import urls
 INDEX = urls.reverse('horizon:admin:image_cache_images:index')
 DETAIL = urls.reverse('horizon:admin:image_cache_images:detail', args=['i1'])
 CONTENT = 'c' * 64
+LOOKUPS = '/templates/i1/lookups'
+MEMBER = '11111111-1111-4111-8111-1111111111%02d'
 IMAGE = {
     'id': 'i1', 'name': 'Debian <12>', 'content_id': CONTENT,
     'size': 10 * 10 ** 9, 'data_size': 2 * 10 ** 9,
@@ -25,6 +29,12 @@ IMAGE = {
     'file_size': 3 * 10 ** 9, 'owner': 'p', 'visibility': 'public',
     'status': 'active', 'family': None, 'members': 2, 'host_count': 4,
     'created_at': '2026-11-23T18:00:00Z'}
+
+
+def lookup(host, ways=(), lazy_boot=None):
+    """Return the cheapest way of a host."""
+    return {'host': host, 'site': 'edge', 'ways': list(ways),
+            'lazy_boot': lazy_boot}
 
 
 def patch(digit, **values):
@@ -84,38 +94,45 @@ class DetailTest(needs.PageTest):
                             'Cache of the host, Nova&#x27;s image cache')
 
     def test_how_long_a_start_would_take(self):
-        self.answer('/hosts', needs.listing(
-            'hosts', {'name': 'c1', 'site': 'edge'},
-            {'name': 'c2', 'site': 'edge'}))
-        self.answer('/lookups', lambda query: {'lookup': {
-            'ways': [] if query['host'] == 'c2' else [{
-                'way': 'build', 'seconds': 1.5, 'wan_bytes': 0,
-                'lan_bytes': 7 * 10 ** 6, 'detail': f'base {"c" * 12}'}]}})
+        self.answer(LOOKUPS, needs.listing('lookups', lookup('c1', [{
+            'way': 'build', 'seconds': 1.5, 'wan_bytes': 0,
+            'lan_bytes': 7 * 10 ** 6, 'detail': f'base {"c" * 12}'}]),
+            lookup('c2')))
         self.answer('/templates', needs.listing('templates', IMAGE))
         response = self.client.get(f'{DETAIL}?tab=image__starts')
         for text in ('Built from a base and a patch', '1.5 s', '7.0 MB',
                      'base Debian &lt;12&gt;',
                      '/admin/image_cache_hosts/c2/'):
             self.assertContains(response, text)
-        self.assertIn(('GET', '/lookups', {
-            'host': 'c1', 'template_id': 'i1', 'limit': '1'}),
-            self.wire.sent)
+        self.assertEqual([('GET', LOOKUPS, {'limit': '21'})], [
+            each for each in self.wire.sent if 'lookup' in each[1]
+            or 'hosts' in each[1]])
+
+    def test_times_to_start_are_shown_in_pages(self):
+        names = [f'c{number:02}' for number in range(25)]
+        self.answer(LOOKUPS, lambda query: {'lookups': [
+            lookup(name) for name in names
+            if name > query.get('marker', '')][:int(query['limit'])]})
+        address = f'{DETAIL}?tab=image__starts'
+        response = self.client.get(address)
+        self.assertContains(response, 'start_marker=c19')
+        self.assertNotContains(response, 'image_cache_hosts/c20/')
+        response = self.client.get(f'{address}&start_marker=c19')
+        for name, count in (('c19', 0), ('c20', 1), ('c24', 1)):
+            self.assertContains(response, f'image_cache_hosts/{name}/', count)
 
     def test_how_long_a_lazy_boot_waits(self):
-        self.answer('/hosts', needs.listing(
-            'hosts', {'name': 'c1'}, {'name': 'c2'}))
-        self.answer('/lookups', lambda query: {'lookup': {
-            'ways': [], 'lazy_boot': None if query['host'] == 'c2' else {
+        self.answer(LOOKUPS, needs.listing(
+            'lookups', lookup('c1', lazy_boot={
                 'seconds': 0.25, 'read_bytes': 9, 'held_bytes': 9,
-                'peer_bytes': 0}}})
+                'peer_bytes': 0}), lookup('c2')))
         response = self.client.get(f'{DETAIL}?tab=image__starts')
         self.assertContains(response, 'Lazy Boot Waits')
         self.assertContains(response, '0.25 s', count=1)
         self.assertEqual([], self.messages(response))
 
     def test_a_start_that_cannot_be_looked_up(self):
-        self.answer('/hosts', needs.listing('hosts', {'name': 'c1'}))
-        self.refuse('/lookups', 409, 'No map.')
+        self.refuse(LOOKUPS, 409, 'No map.')
         response = self.client.get(f'{DETAIL}?tab=image__starts')
         self.assertEqual(['Could not look the image up: No map.'],
                          self.messages(response))
@@ -128,15 +145,52 @@ class DetailTest(needs.PageTest):
                      'content_id': 'b' * 64}]}
 
         self.answer('/templates', templates)
-        self.answer('/patches', lambda query: {'patches': [
-            patch('0', base=CONTENT, target='b' * 64)]
-            if query.get('target') == 'b' * 64 and 'marker' not in query
-            else []})
+        self.answer('/patches', needs.listing('patches', patch(
+            '0', base=CONTENT, target='b' * 64)))
         response = self.client.get(f'{DETAIL}?tab=image__family')
         for text in ('Patch from Debian &lt;12&gt; to web: 7.0 MB',
                      '/admin/image_cache_images/i2/?tab=image__hosts',
                      'whole on 4 hosts'):
             self.assertContains(response, text)
+
+    def family_calls(self, members):
+        """Return the calls of the tab for a family of so many images."""
+        self.answer('/templates', needs.listing('templates', *(
+            {**IMAGE, 'id': MEMBER % number, 'family': 'i1',
+             'content_id': f'{number:064}'} for number in range(members))))
+        del self.wire.sent[:]
+        self.client.get(f'{DETAIL}?tab=image__family')
+        return [(path, query) for _method, path, query in self.wire.sent]
+
+    def test_calls_do_not_grow_with_the_family(self):
+        self.answer('/patches', lambda query: {'patches': []})
+        few, many = ([path for path, _query in self.family_calls(members)]
+                     for members in (1, 39))
+        self.assertEqual(1, few.count('/patches'))
+        self.assertEqual(few, many)
+
+    def test_patches_of_all_images_of_a_family_in_one_call(self):
+        self.answer('/patches', lambda query: {'patches': []})
+        [query] = [query for path, query in self.family_calls(39)
+                   if path == '/patches']
+        self.assertEqual(
+            {'i1', *(MEMBER % number for number in range(39))},
+            set(query['target']))
+        # uWSGI reads 4096 bytes of a request's head unless it is told more.
+        self.assertLess(len(urllib.parse.urlencode(query, doseq=True)), 2000)
+
+    def test_the_image_is_in_the_graph_of_a_large_family(self):
+        self.answer('/templates/i1', {'template': {
+            **IMAGE, 'name': 'zz', 'family': 'i0'}})
+        self.answer('/templates/i0', {'template': {
+            **IMAGE, 'id': 'i0', 'content_id': 'd' * 64}})
+        self.answer('/patches', lambda query: {'patches': []})
+        self.family_calls(50)
+        response = self.client.get(f'{DETAIL}?tab=image__family')
+        nodes = response.context['graph'].nodes
+        self.assertEqual(40, len(nodes))
+        self.assertEqual('i0', nodes[0].image.id)
+        self.assertIn('i1', {node.image.id for node in nodes})
 
     def test_a_family_that_cannot_be_listed(self):
         self.refuse('/templates', 500, 'Broken.')

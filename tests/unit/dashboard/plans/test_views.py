@@ -175,7 +175,7 @@ class DetailTest(needs.PageTest):
 
     def show(self, *items, **values):
         """Have the service show a plan with some items."""
-        self.answer('/hosts/c1/objects', needs.listing('objects'))
+        self.answer('/holdings', needs.listing('holdings'))
         self.answer(f'/plans/{ID}', {'plan': {
             **PLAN, 'hosts': ['c1'], 'items': items, **values}})
 
@@ -223,17 +223,74 @@ class DetailTest(needs.PageTest):
         response = self.client.get(f'{DETAIL}?tab=plan__items')
         self.assertContains(response, 'builds web from 123456789012')
 
-    def test_what_hosts_hold_besides(self):
-        self.show(item(1))
-        self.answer(f'/plans/{ID}/explanation', {'explanation': []})
-        self.answer('/hosts/c1/objects', needs.listing('objects', *(
-            {'id': f'{number:064}', 'kind': kind, 'bytes': 1,
-             'templates': [f'image{number}']} for number, kind in (
-                (1, 'templates'), (2, 'templates'), (3, 'manifests')))))
-        response = self.client.get(f'{DETAIL}?tab=plan__items')
+    def others(self, query=''):
+        """Return the table of what hosts hold besides."""
+        response = self.client.get(f'{DETAIL}?tab=plan__items{query}')
         [others] = [table for table in response.context['tables']
                     if table.name == 'others']
-        self.assertEqual([f'{2:064}'], [row['id'] for row in others.data])
+        return response, others
+
+    def hold(self, *holdings):
+        """Have the service list what hosts hold without a place."""
+        self.show(item(1))
+        self.answer(f'/plans/{ID}/explanation', {'explanation': []})
+        self.answer('/holdings', lambda query: {'holdings': [
+            each for each in holdings
+            if each['id'] > query.get('marker', '')][:int(query['limit'])]})
+
+    @staticmethod
+    def holding(number, host='c1'):
+        """Return an object that a host holds."""
+        object_id = f'{number:064}'
+        return {'id': f'{host}.templates.{object_id}', 'host': host,
+                'site': 'edge', 'kind': 'templates', 'object_id': object_id,
+                'bytes': 1, 'templates': [f'other{number}']}
+
+    def test_what_hosts_hold_besides(self):
+        self.hold(self.holding(2))
+        response, others = self.others()
+        self.assertEqual([('c1', f'{2:064}', ['other2'])], [
+            (row['host'], row['id'], row['names']) for row in others.data])
+        self.assertContains(response, 'other2')
+
+    def test_what_hosts_hold_besides_is_shown_in_pages(self):
+        self.hold(*(self.holding(number, f'c{host:02}')
+                    for host in range(15) for number in range(2, 5)))
+        marker, found = '', []
+        for count in (20, 20, 5):
+            response, others = self.others(marker)
+            self.assertEqual(count, len(others.data))
+            found += [(row['host'], row['id']) for row in others.data]
+            marker = f'&other_marker={found[-1][0]}.templates.{found[-1][1]}'
+            self.assertEqual(count == 20, marker.replace(
+                '&', '&amp;') in response.content.decode())
+        self.assertEqual(45, len(set(found)))
+
+    def test_calls_do_not_grow_with_hosts_and_objects(self):
+        def calls(hosts):
+            names = [f'c{host:03}' for host in range(hosts)]
+            self.hold(*(self.holding(number, host)
+                        for host in names for number in range(2, 30)))
+            self.answer(f'/plans/{ID}', {'plan': {
+                **PLAN, 'hosts': names, 'items': [
+                    item(1, host=host) for host in names]}})
+            del self.wire.sent[:]
+            self.others()
+            return [(path, query) for _method, path, query in self.wire.sent]
+
+        few = calls(1)
+        self.assertEqual([('/holdings', {'limit': '21', 'not_in_plan': ID})],
+                         [each for each in few if each[0] == '/holdings'])
+        self.assertEqual(few, calls(100))
+
+    def test_objects_that_cannot_be_listed(self):
+        self.show(item(1))
+        self.answer(f'/plans/{ID}/explanation', {'explanation': []})
+        self.refuse('/holdings', 503, 'Busy.')
+        response, others = self.others()
+        self.assertEqual(['Could not list the objects: Busy.'],
+                         self.messages(response))
+        self.assertEqual([], list(others.data))
 
     def test_a_plan_that_failed_is_not_explained(self):
         self.show(state='failed', error='No solution.')

@@ -38,11 +38,10 @@ class ImageTest(needs.PageTest):
             {'host': 'c1', 'site': 'edge', 'bytes': 2 * 10 ** 9,
              'held': True}]})
         self.answer('/plans', needs.listing('plans'))
-        self.answer('/hosts', needs.listing('hosts', {
-            'name': 'c1', 'site': 'edge'}))
-        self.answer('/lookups', {'lookup': {'ways': [{
-            'way': 'build', 'seconds': 1.5, 'wan_bytes': 0,
-            'lan_bytes': 7 * 10 ** 6, 'detail': 'base'}]}})
+        self.answer('/templates/i1/lookups', needs.listing('lookups', {
+            'host': 'c1', 'site': 'edge', 'lazy_boot': None, 'ways': [{
+                'way': 'build', 'seconds': 1.5, 'wan_bytes': 0,
+                'lan_bytes': 7 * 10 ** 6, 'detail': 'base'}]}))
         self.answer('/profiles', needs.listing('profiles', {
             **PROFILE, 'id': 'p0', 'instances': 1}, PROFILE))
         self.answer('/profiles/p1', {'profile': {
@@ -109,6 +108,8 @@ class ImageTest(needs.PageTest):
         self.answer(f'/templates/{image.id}', {'template': {
             **IMAGE, 'id': image.id}})
         self.answer(f'/templates/{image.id}/locations', {'locations': []})
+        self.answer(f'/templates/{image.id}/lookups',
+                    needs.listing('lookups'))
         with unittest.mock.patch.object(api.glance, 'image_get',
                                         return_value=image):
             response = self.client.get(

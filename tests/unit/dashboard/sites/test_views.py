@@ -11,10 +11,15 @@
 #    under the License.
 """Pages of sites."""
 
+import re
+
 from tests.unit.dashboard import needs
 
 from django import test
 from django import urls
+
+from diffcache_openstack.client import problems as client_problems
+from diffcache_openstack.dashboard.sites import problems
 
 INDEX = urls.reverse('horizon:admin:image_cache_sites:index')
 DETAIL = urls.reverse('horizon:admin:image_cache_sites:detail',
@@ -119,7 +124,8 @@ class DetailTest(needs.PageTest):
                      '3.25 s', '3.0 GB'):
             self.assertContains(response, text)
 
-    def test_problems(self):
+    def answer_problems(self):
+        """Have dead hosts, one that is cut off, and an image refused."""
         def hosts(query):
             return needs.listing(
                 'hosts', HUB if query.get('role') == 'repository'
@@ -131,11 +137,41 @@ class DetailTest(needs.PageTest):
             'pending_images', {
                 'image_id': 't9', 'state': 'refused', 'attempts': 1,
                 'retry_at': None, 'error': 'It has a backing file'}))
+
+    def test_problems(self):
+        self.answer_problems()
         response = self.client.get(f'{DETAIL}?tab=site__problems')
         for text in ('Host c2 is dead', 'Repository hub is dead',
                      'Host c1 gets nothing from repository hub',
-                     'image t9 (refused): It has a backing file'):
+                     'since 2026-11-23 17:00:00: no route',
+                     'image t9 (Refused): It has a backing file'):
             self.assertContains(response, text)
+
+    def test_problems_are_in_the_language_of_the_user(self):
+        self.answer_problems()
+        self.answer('/sites/edge/report', {'report': {
+            **REPORT, 'plan': None}})
+        response = self.client.get(f'{DETAIL}?tab=site__problems',
+                                   HTTP_ACCEPT_LANGUAGE='de')
+        [table] = response.context['tables']
+        self.assertEqual([
+            'Host c2 ist ausgefallen: letzte Meldung um 2026-11-23 17:00:00.',
+            'Der Standort edge hat noch keinen Plan: Lassen Sie unter Pläne'
+            ' einen berechnen.',
+            'Das Repository hub ist ausgefallen: letzte Meldung um 2026-11-23'
+            ' 17:00:00.',
+            'Host c1 erhält seit 2026-11-23 17:00:00 nichts vom Repository'
+            ' hub: no route',
+            'Das Repository hub konnte das Abbild t9 nicht aufnehmen'
+            ' (Abgelehnt): It has a backing file'], list(table.data))
+
+    def test_each_problem_has_a_sentence_with_the_same_values(self):
+        self.assertEqual(client_problems.SENTENCES.keys(),
+                         problems.SENTENCES.keys())
+        for code, text in client_problems.SENTENCES.items():
+            self.assertEqual(
+                set(re.findall(r'{(\w+)}', text)),
+                set(re.findall(r'%\((\w+)\)s', str(problems.SENTENCES[code]))))
 
     def test_problems_that_cannot_be_looked_up(self):
         self.refuse('/hosts', 403, 'Policy does not allow it.')

@@ -412,6 +412,15 @@ class RestoreTest(VersionsTest):
         self.assertNotContains(response, SUBMIT)
         self.assertEqual('2', response['Refresh'])
 
+    def test_the_page_is_loaded_again_until_the_check_has_ended(self):
+        for state, interval in (
+                ('queued', '2'), ('running', '2'), ('done', None),
+                ('failed', None), ('cancelled', None)):
+            with self.subTest(state=state):
+                self.check(state=state)
+                self.assertEqual(
+                    interval, self.client.get(RESTORE).get('Refresh'))
+
     def test_what_would_be_written(self):
         response = self.client.get(RESTORE)
         for text in ('before&lt;upgrade&gt;', '700 MB', '9.0 GB', 'in place',
