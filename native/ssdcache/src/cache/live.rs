@@ -6,6 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use super::attach::{attach, check_admission, check_attachment, size_of_origin};
 use super::volume::{Mode, Volume};
 use super::{origin_error, touched, Attachment, Cache, CacheError};
+use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord, BLOCK, VOLUMES};
 use crate::partition::{PartitionId, VolumeId};
 
@@ -212,6 +213,28 @@ impl Cache {
         if ended.is_err() {
             volume.ending.store(false, Ordering::Release);
         }
+        ended
+    }
+
+    /// Writes the dirty blocks of a held volume back to its origin, and ends its attachment.
+    ///
+    /// # Errors
+    /// It is not held; the origin is smaller than it was, or cannot be written: the volume is held
+    /// with its dirty blocks then; the device cannot be written.
+    pub fn recover(&self, volume: &Volume, origin: Box<dyn Disk>) -> Result<(), CacheError> {
+        let name = volume.name();
+        let held = volume.held.as_ref();
+        let held = held.ok_or_else(|| CacheError::NotHeld(name.to_owned()))?;
+        let (before, now) = (volume.size(), size_of_origin(name, origin.as_ref())?);
+        if now < before {
+            let name = name.to_owned();
+            return Err(CacheError::Smaller { name, before, now });
+        }
+        if !held.release(origin) {
+            return Err(CacheError::Detaching(name.to_owned()));
+        }
+        let ended = self.detach(volume, false);
+        held.hold();
         ended
     }
 
