@@ -25,6 +25,8 @@ PREFIX = 'diffcache:ssd_cache'
 # Modes in which the volume itself always has what the guest wrote: Cinder's
 # snapshots and backups of it, and other hosts, see all of that.
 MODES = ('write-through', 'write-around')
+WRITE_THROUGH = 'write-through'
+WRITE_BACK = 'write-back'
 # Nothing is read from the cache or added to it.
 PASS_THROUGH = 'pass-through'
 BLOCK = 4096

@@ -62,7 +62,7 @@ class TestSizes(VolumesTest):
         found = self.volumes.attach('a', self.wanted())
         self.assertEqual({'export': self.engine.volumes()['a'].export,
                           'socket': '/fake/nbd', 'reconnect_delay': 30,
-                          'device': ''}, found)
+                          'device': '', 'noted': False}, found)
         self.assertEqual({'a': 1000}, self.limits())
 
     def test_weights_and_bounds(self):
