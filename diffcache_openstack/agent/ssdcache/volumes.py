@@ -73,6 +73,7 @@ class CachedVolumes:
     :param moves: knows how volumes of other hosts were used there, if it is
         to be used
     :ivar revision: changes when there is something new to report
+    :ivar flushes: flushes of volumes in write-back, by what became of them
     """
 
     def __init__(self, engine: engines.Engine, options: Options,
@@ -97,6 +98,7 @@ class CachedVolumes:
         self._has_curves = engine.abilities.follows
         self._lock = threading.Lock()
         self.revision = 0
+        self.flushes = {'done': 0, 'failed': 0}
         missing = engine.abilities.missing()
         if missing:
             self._sizes.note_engine(engine.name, missing)
@@ -452,8 +454,13 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: its origin cannot be written
         """
-        attached.find(self._engine.volumes(), name)
-        self._engine.flush(name)
+        mode = attached.find(self._engine.volumes(), name).mode
+        try:
+            self._engine.flush(name)
+        except exceptions.DiffCacheError:
+            self.flushes['failed'] += mode == volume_specs.WRITE_BACK
+            raise
+        self.flushes['done'] += mode == volume_specs.WRITE_BACK
 
     def invalidate(self, name: str) -> None:
         """Forget what is cached of a volume.

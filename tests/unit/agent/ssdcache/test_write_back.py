@@ -136,6 +136,20 @@ class TestNotes(WriteBackTest):
         self.assertFalse(self.notes.has('a'))
 
 
+class TestFlush(WriteBackTest):
+
+    def test_flushes_of_volumes_in_write_back_are_counted(self):
+        self.attach(WRITE_THROUGH)
+        self.volumes.flush('a')
+        self.assertEqual({'done': 0, 'failed': 0}, self.volumes.flushes)
+        self.volumes.set_mode('a', WRITE_BACK)
+        self.volumes.flush('a')
+        with mock.patch.object(self.engine, 'flush',
+                               side_effect=engines.VolumeRefused('dead')):
+            self.assertRaises(engines.VolumeRefused, self.volumes.flush, 'a')
+        self.assertEqual({'done': 1, 'failed': 1}, self.volumes.flushes)
+
+
 class TestDrain(WriteBackTest):
 
     def test_nothing_returns_it_to_write_back_before_it_is_given_back(self):
