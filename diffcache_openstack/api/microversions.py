@@ -73,6 +73,9 @@ HISTORY: dict[str, str] = {
             ' ``boot_set``. ``GET /v1/hosts/{name}/boot-sets``.',
     '1.16': 'Lookups have ``lazy_boot``: how long a lazy boot waits for what'
             ' it reads, and what of that is in boot sets.',
+    '1.17': 'Volumes in SSD caches may be in write-back: the mode of ``PATCH'
+            ' /v1/volume-caches/{volume_id}``, and specs of'
+            ' ``PUT .../specs``.',
 }
 
 

@@ -456,6 +456,10 @@ class CachedVolumeDriver:
 
         :raises PermanentError: they are not
         """
+        if self._wanted.mode == qos.WRITE_BACK and 'noted' not in export:
+            self._cache.client.detach_volume(_volume_id(connection))
+            raise exceptions.PermanentError(
+                'the agent is older than the mode write-back; restart it.')
         if export.get('noted') and not self._cache.is_noted(connection):
             self._cache.client.detach_volume(_volume_id(connection))
             raise exceptions.PermanentError(

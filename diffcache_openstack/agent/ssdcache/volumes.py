@@ -118,7 +118,8 @@ class CachedVolumes:
             (see :meth:`.sizes.Sizes.decisions`), ``wear`` (see
             :meth:`.wear.Wear.status`; none without a budget), ``moves`` (see
             :meth:`.moves.Moves.status`), ``page_caches`` (see
-            :meth:`.page_caches.PageCaches.status`) and ``volumes``, each with
+            :meth:`.page_caches.PageCaches.status`), ``flushes`` of volumes in
+            write-back by what became of them, and ``volumes``, each with
             what the engine has of it, what is ``wanted``, what of this is in
             ``overrides``, and blocks of its ``guest_page_cache``, none if it
             is unknown
@@ -132,6 +133,7 @@ class CachedVolumes:
                 'wear': self._filters.wear and self._filters.wear.status(),
                 'moves': self._moves and self._moves.status(),
                 'page_caches': self._page_caches.status(),
+                'flushes': dict(self.flushes),
                 'volumes': self._described()}
 
     def _described(self) -> dict[str, typing.Any]:

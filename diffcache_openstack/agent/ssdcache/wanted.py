@@ -155,10 +155,10 @@ class Overrides:
         _check(fields, {'limit': blocks, 'min': blocks, 'max': blocks,
                         'weight': number, 'priority': number, 'mode': text,
                         'sla': text, 'admission': blocks})
-        if fields.get('mode') not in (None, *volume_cache.SAFE_MODES):
+        if fields.get('mode') not in (None, *volume_cache.MODES):
             raise exceptions.InvalidInput(
                 f'The mode of a volume is one of'
-                f' {", ".join(volume_cache.SAFE_MODES)}.')
+                f' {", ".join(volume_cache.MODES)}.')
         found = dataclasses.replace(self, **fields,
                                     generation=self.generation + 1)
         if found.min is not None and found.max is not None \

@@ -571,6 +571,33 @@ class TestWriteBack(VolumesTest):
         self.client.detach_volume.assert_called_once_with(VOLUME)
         self.assertNotIn(volumes.KEY, connection['data'])
 
+    def test_an_agent_that_notes_nothing(self):
+        self.end_note()
+        connection = self.connection()
+        connection['data']['qos_specs'] = {
+            'diffcache:ssd_cache': 'write-back'}
+        with self.assertLogs(volumes.LOG, 'WARNING') as logs:
+            self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertIn('agent is older', logs.output[0])
+        self.client.detach_volume.assert_called_once_with(VOLUME)
+        self.assertNotIn(volumes.KEY, connection['data'])
+
+    def test_a_type_in_write_back(self):
+        self.client.attach_volume.return_value = {**EXPORT, 'noted': True}
+        connection = self.connection()
+        connection['data']['qos_specs'] = {
+            'diffcache:ssd_cache': 'write-back'}
+        self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertEqual('write-back',
+                         connection['data'][volumes.KEY]['mode'])
+        with self.cache.migrating('source'):
+            self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertEqual('pass-through',
+                         connection['data'][volumes.KEY]['mode'])
+        self.cache.begin([connection])
+        self.client.set_volume_mode.assert_called_once_with(VOLUME,
+                                                            'write-back')
+
     def test_a_type_that_is_cached_no_more(self):
         for connection in (
                 {'serial': VOLUME, 'data': {}},
@@ -603,8 +630,7 @@ class TestWriteBack(VolumesTest):
         self.client.give_volume_back.assert_called_once_with(VOLUME)
 
     def test_the_volume_in_its_place_stays_out_of_write_back(self):
-        with mock.patch.object(volumes.qos, 'MODES', ('write-back', )):
-            wanted = volumes.qos.parse({'diffcache:ssd_cache': 'write-back'})
+        wanted = volumes.qos.parse({'diffcache:ssd_cache': 'write-back'})
         self.assertEqual('write-back', self.cache.mode(wanted))
         connection = self.connection()
         with self.cache.replacing(connection):

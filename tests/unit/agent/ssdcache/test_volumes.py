@@ -357,7 +357,7 @@ class TestSettings(VolumesTest):
                 ({'min': 5, 'max': 4}, exceptions.InvalidInput),
                 ({'weight': 0}, exceptions.InvalidInput),
                 ({'sla': 'fast'}, exceptions.InvalidInput),
-                ({'mode': 'write-back'}, exceptions.InvalidInput),
+                ({'mode': 'fast'}, exceptions.InvalidInput),
                 ({'admission': 0}, exceptions.InvalidInput),
                 ({'admission': 16}, exceptions.InvalidInput),
                 ({'generation': 3}, exceptions.InvalidInput),

@@ -41,10 +41,7 @@ class WriteBackTest(test_volumes.VolumesTest):
     def override(self, mode):
         generation = self.volumes.status()['volumes']['a']['overrides'][
             'generation']
-        # As the service of a later release may have kept it.
-        with mock.patch.object(volumes.wishes.volume_cache, 'SAFE_MODES',
-                               volumes.wishes.server.MODES):
-            self.volumes.change('a', generation, {'mode': mode})
+        self.volumes.change('a', generation, {'mode': mode})
 
     def follow(self, mode):
         self.volumes.follow_type('a', volume_specs.settings(
