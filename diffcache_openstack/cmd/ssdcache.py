@@ -318,8 +318,9 @@ class Attach(_VolumeControl):
 
 
 class Recover(_VolumeControl):
-    """Write the dirty blocks of a held volume back, and detach it.
+    """Write the dirty blocks of a held volume back.
 
+    It is held without them until it is attached anew or detached.
     After a start of the host, the cache of a compute host holds volumes that
     were in write-back: it does not know where they are now, and whether
     another host has written to them since. Only where none has, recover them.

@@ -12,6 +12,7 @@
 """Nova's libvirt driver, with base images from the agent of the host."""
 
 import collections.abc
+import contextlib
 import logging
 import os
 import pathlib
@@ -355,8 +356,9 @@ class LibvirtDriver(driver.LibvirtDriver):
         """Return to the state before a live migration that failed."""
         super().rollback_live_migration_at_source(context, instance,
                                                   migrate_data)
-        self._volumes.give_back(self._cached_volumes(
-            self._host.get_guest(instance)))
+        with contextlib.suppress(nova_exception.InstanceNotFound):
+            self._volumes.give_back(self._cached_volumes(
+                self._host.get_guest(instance)))
 
     def pre_live_migration(self, context: typing.Any, instance: typing.Any,
                            *args: typing.Any, **kwargs: typing.Any

@@ -152,7 +152,6 @@ class WriteBack:
             self._engine.recover(name, wanted.origin)
             LOG.info('Wrote %d blocks of volume %s back, which it lacked when'
                      ' this host ended', state.dirty, name)
-            self._end(name)
 
     def _check_lost(self, name: str) -> None:
         """Refuse a volume whose blocks were lost with the cache's device.

@@ -285,7 +285,7 @@ class Engine(abc.ABC):
         """
 
     def recover(self, name: str, origin: str) -> None:
-        """Write a held volume's dirty blocks back, and detach it.
+        """Write a held volume's dirty blocks back; it is to be detached then.
 
         :param origin: where the volume is now
         :raises VolumeRefused: it is not held, or its origin cannot be written

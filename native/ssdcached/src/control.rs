@@ -90,7 +90,7 @@ enum Command {
     Disconnect { volume: String },
     /// Changes settings of a volume.
     Set(Changes),
-    /// Writes the dirty blocks of a held volume back to its origin, and ends its attachment.
+    /// Writes the dirty blocks of a held volume back to its origin.
     Recover { volume: String, origin: String },
     /// Writes the dirty blocks of a volume back, and makes what was written to it durable.
     Flush { volume: String },

@@ -216,11 +216,12 @@ impl Cache {
         ended
     }
 
-    /// Writes the dirty blocks of a held volume back to its origin, and ends its attachment.
+    /// Writes the dirty blocks of a held volume back to its origin. It is held without them then,
+    /// and to be detached: a caller that did not wait for the end finds out from its state.
     ///
     /// # Errors
-    /// It is not held; the origin is smaller than it was, or cannot be written: the volume is held
-    /// with its dirty blocks then; the device cannot be written.
+    /// It is not held; the origin is smaller than it was, or cannot be written: the volume keeps
+    /// the dirty blocks that are left; the device cannot be written.
     pub fn recover(&self, volume: &Volume, origin: Box<dyn Disk>) -> Result<(), CacheError> {
         let name = volume.name();
         let held = volume.held.as_ref();
@@ -233,9 +234,9 @@ impl Cache {
         if !held.release(origin) {
             return Err(CacheError::Detaching(name.to_owned()));
         }
-        let ended = self.detach(volume, false);
+        let written = self.set_mode(volume, Mode::WriteThrough);
         held.hold();
-        ended
+        written
     }
 
     fn end(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {

@@ -236,6 +236,19 @@ class TestHeld(WriteBackTest):
             self.mode(), self.engine.volumes()['a'].dirty,
             self.engine.volumes()['a'].state))
 
+    def test_a_cache_that_takes_longer_than_the_agent_waits(self):
+        recover = self.engine.recover
+
+        def recover_late(name, origin):
+            recover(name, origin)
+            raise exceptions.ServiceUnavailable('no answer in time')
+
+        with mock.patch.object(self.engine, 'recover', recover_late):
+            self.assertRaises(exceptions.ServiceUnavailable, self.attach)
+        self.attach()
+        self.assertEqual((WRITE_BACK, 'ok'), (
+            self.mode(), self.engine.volumes()['a'].state))
+
     def test_another_attachment_does_not(self):
         for attachment in ('at2', None):
             error = self.assertRaises(

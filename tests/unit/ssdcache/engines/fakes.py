@@ -87,8 +87,7 @@ class FakeEngine(base.Engine):
         self._check(name)
         if self._volumes[name].state != base.HELD:
             super().recover(name, origin)
-        self.dirty(name, self._volumes[name].dirty)
-        self.detach(name)
+        self.dirty(name, 0, base.HELD)
         self.recovered[name] = origin
 
     def discard(self, name: str) -> None:

@@ -450,6 +450,10 @@ fn a_held_volume_is_written_back_to_the_origin_that_it_is_recovered_with() {
     let status = cache.status().volumes.remove("v").unwrap();
     assert_eq!(("held", 1), (status.state, status.dirty));
     cache.recover(&volume, Box::new(origin.clone())).unwrap();
+    let status = cache.status().volumes.remove("v").unwrap();
+    assert_eq!(("held", 0), (status.state, status.dirty));
+    cache.recover(&volume, Box::new(origin.clone())).unwrap();
+    cache.detach(&volume, false).unwrap();
     assert!(cache.volumes().is_empty());
     let mut found = [0; 4096];
     origin.read_at(&mut found, 4096).unwrap();
