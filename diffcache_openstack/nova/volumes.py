@@ -209,7 +209,9 @@ class VolumeCache:
 
     def is_noted(self, connection: Connection) -> bool:
         """Return whether the cache may have newer blocks than a volume."""
-        volume_id = _volume_id(connection)
+        return self._has_note(_volume_id(connection))
+
+    def _has_note(self, volume_id: str) -> bool:
         try:
             return self._notes.has(volume_id)
         except OSError as error:
@@ -317,16 +319,27 @@ class VolumeCache:
                 leaves: bool) -> None:
         """Write back what a server's volumes lack, before it is migrated.
 
+        Without the agent, servers whose volumes lack nothing can leave.
+
         :param leaves: it is migrated now, and not only checked
         :raises RetryableError: it takes longer than some seconds, or the
             cache does not answer
         :raises Conflict: a volume cannot be written
+        :raises NotFound: the cache has lost a volume that was in write-back
         """
         end = time.monotonic() + _DRAIN_S
         for volume_id in volume_ids:
-            with contextlib.suppress(exceptions.NotFound):
+            try:
                 self.client.drain_volume(
                     volume_id, max(0.0, end - time.monotonic()), leaves)
+            except exceptions.DiffCacheError as error:
+                if self._has_note(volume_id):
+                    raise
+                if isinstance(error, exceptions.NotFound):
+                    continue  # It is not attached.
+                LOG.warning('Do not have volume %s cached in write-back'
+                            ' before its server was migrated: %s', volume_id,
+                            error)
 
     def give_back(self, volume_ids: collections.abc.Iterable[str]) -> None:
         """Let volumes be in write-back again, as their server stays."""

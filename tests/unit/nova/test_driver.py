@@ -145,6 +145,7 @@ class TestLiveMigration(DriverTest):
         self.guest = self.patch(self.driver._host, 'get_guest').return_value
         self.guest._domain.XMLDesc.return_value = DOCUMENT
         self.client = self.patch(self.driver._volumes, 'client')
+        self.driver._volumes._notes.begin(VOLUME)
         self.own = {
             end: self.patch(nova.virt.libvirt.driver.LibvirtDriver,
                             f'check_can_live_migrate_{end}')

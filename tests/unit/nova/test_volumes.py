@@ -662,6 +662,23 @@ class TestMigration(VolumesTest):
             self.cache.give_back(['a', 'b'])
         self.assertIn('Volume b stays in write-through', logs.output[0])
 
+    def test_a_volume_that_was_lost_with_the_device(self):
+        self.client.drain_volume.side_effect = exceptions.NotFound('none')
+        self.notes.begin('b')
+        self.assertRaises(exceptions.NotFound, self.cache.prepare,
+                          ['a', 'b'], True)
+
+    def test_without_an_agent_those_leave_that_lack_nothing(self):
+        self.client.drain_volume.side_effect = \
+            exceptions.ServiceUnavailable('down')
+        with self.assertLogs(volumes.LOG, 'WARNING') as logs:
+            self.cache.prepare(['a', 'b'], leaves=True)
+        self.assertEqual(2, len(logs.output))
+        self.notes.begin('b')
+        self.assertRaises(exceptions.ServiceUnavailable, self.cache.prepare,
+                          ['a', 'b'], True)
+
     def test_one_that_takes_too_long(self):
+        self.notes.begin('a')
         self.client.drain_volume.side_effect = exceptions.Busy('3 blocks')
         self.assertRaises(exceptions.Busy, self.cache.prepare, ['a'], True)
