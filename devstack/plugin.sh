@@ -317,6 +317,8 @@ function configure_diffcache {
     create_diffcache_certificates
     ! is_service_enabled g-api || configure_glance_for_diffcache
     ! is_service_enabled nova || configure_nova_for_diffcache
+    ! is_service_enabled cinder ||
+        configure_diffcache_notifications "$CINDER_CONF"
     ! is_service_enabled horizon || configure_horizon_for_diffcache
 }
 

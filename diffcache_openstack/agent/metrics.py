@@ -29,6 +29,7 @@ from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.ssdcache import moves as volume_moves
+from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common.telemetry import metrics
@@ -233,6 +234,29 @@ class MoveCollector(registries.Collector):
         found.counter('ssd_cache_warmed_bytes', 'Bytes of such volumes that'
                       ' were cached before they were requested.',
                       self._moves.warmed * volume_moves.BLOCK)
+        return found
+
+
+class FlushCollector(registries.Collector):
+    """Reads how often volumes in write-back were flushed.
+
+    :param volumes: of this host
+    """
+
+    def __init__(self, volumes: cached_volumes.CachedVolumes) -> None:
+        self._volumes = volumes
+
+    def describe(self) -> list[registries.Metric]:
+        """Return nothing: the names are known when values are."""
+        return []
+
+    def collect(self) -> collections.abc.Iterable[registries.Metric]:
+        """Return all values."""
+        found = metrics.Families(PREFIX)
+        for outcome, count in self._volumes.flushes.items():
+            found.counter('ssd_cache_flushes', 'Flushes of volumes in'
+                          ' write-back that were requested, such as for'
+                          ' snapshots.', count, outcome=outcome)
         return found
 
 

@@ -376,6 +376,8 @@ class Agent(service.Service):
             self._usage, self._patch_requests.counts))
         if self._moves is not None:
             registry.register(agent_metrics.MoveCollector(self._moves))
+        if self._volumes is not None:
+            registry.register(agent_metrics.FlushCollector(self._volumes))
         if self._carrying is not None:
             registry.register(agent_metrics.CarryCollector(self._carrying))
         self.server.observe(agent_metrics.RequestMetrics(registry).observe)

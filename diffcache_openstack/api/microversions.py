@@ -77,6 +77,9 @@ HISTORY: dict[str, str] = {
             ' listed of several images: ``base`` and ``target`` of'
             ' ``GET /v1/patches`` may be repeated. Lookups of all hosts:'
             ' ``GET /v1/templates/{template_id}/lookups``.',
+    '1.18': 'Volumes in SSD caches may be in write-back: the mode of ``PATCH'
+            ' /v1/volume-caches/{volume_id}``, and specs of'
+            ' ``PUT .../specs``.',
 }
 
 

@@ -30,16 +30,22 @@ _CLI_OPTS = [
 def wanted(conf: cfg.ConfigOpts) -> server.Server:
     """Return what the options say is to be served.
 
-    :raises InvalidInput: an option is missing
+    :raises InvalidInput: an option is missing, or cannot be used
     """
     group = conf.ssd_cache
     for name in ('device', 'capacity', 'socket', 'control'):
         if not group[name]:
             raise exceptions.InvalidInput(f'[ssd_cache] {name} is not set.')
+    try:
+        dirty_max = server.parse_dirty_max(group.dirty_max)
+    except server.ServerError as error:
+        raise exceptions.InvalidInput(
+            f'[ssd_cache] dirty_max: {error}.') from error
     return server.Server(
         device=group.device, socket=group.socket, control=group.control,
         state=group.state_dir, capacity=group.capacity // _BLOCK, volumes=(),
         is_new=conf.format, admission=group.admission,
+        dirty_max=dirty_max, dirty_age=group.dirty_age, holds=True,
         samples=group.sample_size)
 
 

@@ -317,6 +317,30 @@ class Attach(_VolumeControl):
                             else {}))
 
 
+class Recover(_VolumeControl):
+    """Write the dirty blocks of a held volume back.
+
+    It is held without them until it is attached anew or detached.
+    After a start of the host, the cache of a compute host holds volumes that
+    were in write-back: it does not know where they are now, and whether
+    another host has written to them since. Only where none has, recover them.
+    """
+
+    COMMAND = 'recover'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('origin', metavar='ORIGIN',
+                            help='Where the volume is now, as of "diffcache'
+                                 ' ssdcache attach".')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        return self._run(parsed_args, volume=parsed_args.name,
+                         origin=server.absolute(parsed_args.origin))
+
+
 class Resize(_VolumeControl):
     """Give a volume the size that its origin has now, after it grew.
 

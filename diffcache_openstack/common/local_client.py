@@ -391,6 +391,46 @@ class LocalClient:
         self._ask('PUT', _volume_path(volume_id) + '/mode', {'mode': mode},
                   timeout=timeout)
 
+    def drain_volume(self, volume_id: str, seconds: float, leaves: bool
+                     ) -> None:
+        """Keep a volume out of write-back, as its server is to leave.
+
+        What this host's SSD cache has and the volume lacks is written back.
+
+        :param seconds: to wait; it goes on after that
+        :param leaves: the server leaves now, and not only may; then the
+            volume is so until :meth:`give_volume_back` or it is attached
+        :raises NotFound: the host has no SSD cache, the volume is not
+            attached, or the agent is older than this call
+        :raises Busy: it takes longer
+        :raises Conflict: the volume cannot be written
+        """
+        self._ask('PUT', _volume_path(volume_id) + '/leave',
+                  {'seconds': seconds, 'leaves': leaves},
+                  timeout=seconds + _LIST_SECONDS)
+
+    def give_volume_back(self, volume_id: str, timeout: float = 60.0) -> None:
+        """Let a volume be in write-back again, as its server stays.
+
+        :raises NotFound: the host has no SSD cache, or the agent is older
+            than this call
+        """
+        self._ask('DELETE', _volume_path(volume_id) + '/leave',
+                  timeout=timeout)
+
+    def forget_volume(self, volume_id: str, timeout: float = 60.0) -> None:
+        """Detach a volume whose server runs on another host since.
+
+        What this host's SSD cache kept of it over a start of this host is
+        lost, and does not replace what the other host wrote.
+
+        :raises NotFound: the host has no SSD cache, or the agent is older
+            than this call
+        :raises Conflict: what was written cannot be made durable
+        """
+        self._ask('POST', _volume_path(volume_id) + '/forgotten',
+                  timeout=timeout)
+
     def queue(self) -> list[str]:
         """List images that operators want cached, oldest first."""
         return self._ask('GET', '/v1/queue')['images']

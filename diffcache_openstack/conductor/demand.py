@@ -19,7 +19,6 @@ import datetime
 import typing
 import uuid
 
-from oslo_config import cfg
 from oslo_db import exception as db_exception
 from oslo_log import log
 
@@ -48,15 +47,9 @@ class History:
     def __init__(self, database: engine.Database) -> None:
         self._database = database
 
-    def listener(self, conf: cfg.ConfigOpts) -> notifications.Listener:
-        """Return the listener for notifications, not started yet.
-
-        :raises InvalidInput: ``[notifications] transport_url`` is unusable
-        """
-        options = conf.notifications
-        return notifications.Listener(
-            conf, [options.nova_exchange, options.glance_exchange],
-            {BOOTED: self.booted, SENT: self.sent})
+    def handlers(self) -> dict[str, notifications.Handler]:
+        """Return what processes which notifications."""
+        return {BOOTED: self.booted, SENT: self.sent}
 
     def booted(self, notification: dict) -> None:
         """Record that a server was created."""

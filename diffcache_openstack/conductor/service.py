@@ -45,6 +45,7 @@ from diffcache_openstack.conductor.planning import proposals
 from diffcache_openstack.conductor import precache
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import site_maps as maps
+from diffcache_openstack.conductor import snapshots
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import heads
 from diffcache_openstack.conductor.versions import service as versions
@@ -107,21 +108,35 @@ class ConductorService(service.Service):
         self._notifier.start()
         self._bus.start(self._server)
         if self.conf.notifications.enabled:
-            self._listener = demand.History(self._database).listener(
-                self.conf)
+            self._listener = self._new_listener()
             self._listener.start()
         self._add_timers()
         self._start_metrics()
         LOG.info('Conductor %s is ready', name)
+
+    def _new_listener(self) -> listening.Listener:
+        """Return the listener to notifications, not started yet.
+
+        :raises InvalidInput: ``[notifications] transport_url`` is unusable
+        """
+        options = self.conf.notifications
+        return listening.Listener(
+            self.conf, [options.nova_exchange, options.glance_exchange,
+                        options.cinder_exchange],
+            {**demand.History(self._database).handlers(),
+             **snapshots.Snapshots(self._new_volumes()).handlers()})
+
+    def _new_volumes(self) -> volume_caches.VolumeCaches:
+        return volume_caches.VolumeCaches(
+            self._database, self._nova, agent_volumes_api.AgentVolumesAPI(
+                self._bus, self.conf))
 
     def _endpoints(self, agents):
         """Return what answers RPC.
 
         :param agents: the calls to agents that concern versions
         """
-        volumes = volume_caches.VolumeCaches(
-            self._database, self._nova, agent_volumes_api.AgentVolumesAPI(
-                self._bus, self.conf))
+        volumes = self._new_volumes()
         arriving = hydrations.Hydrations(
             self._database, self._nova,
             agent_lazy_api.AgentLazyAPI(self._bus, self.conf))

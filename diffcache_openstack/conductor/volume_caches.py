@@ -57,7 +57,19 @@ class VolumeCaches:
         found = self._database.read(volume_caches.owners, host)
         if any(volume.id not in found for volume in volumes):
             found |= self._owners(host)
+            self._warn_of_losses(host, {
+                volume.id for volume in volumes} & found.keys())
         self._database.write(volume_caches.put_volumes, host, volumes, found)
+
+    def _warn_of_losses(self, host: str, volume_ids: set[str]) -> None:
+        """Log which volumes came without what a dead host has of them."""
+        lost = self._database.read(volume_caches.left_behind, host,
+                                   volume_ids)
+        for volume_id, other in lost.items():
+            LOG.error('Volume %s is used on host %s, and host %s, which does'
+                      ' not answer, had it in write-back: what it had not'
+                      ' written back is lost. Check the content of the'
+                      ' volume.', volume_id, host, other)
 
     def change(self, ctxt: contexts.RequestContext, volume_id: str,
                generation: int, values: dict[str, typing.Any]) -> None:

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options of the listener to notifications of Nova and Glance."""
+"""Options of the listener to notifications of Nova, Glance and Cinder."""
 
 import copy
 
@@ -17,9 +17,10 @@ from oslo_config import cfg
 
 GROUP = cfg.OptGroup(
     'notifications',
-    title='Notifications of Nova and Glance',
-    help='They inform the conductor about requests for images, and the'
-         ' repository\'s agent about new and deleted images.')
+    title='Notifications of Nova, Glance and Cinder',
+    help='They inform the conductor about requests for images, and about'
+         ' snapshots and backups of volumes, and the repository\'s agent about'
+         ' new and deleted images.')
 
 OPTS = [
     cfg.BoolOpt(
@@ -27,13 +28,14 @@ OPTS = [
         default=True,
         help='''
 Whether the conductor listens to them. Without them the planner knows only the
-requests that agents report, not those that caches of Nova or Glance serve.
+requests that agents report, not those that caches of Nova or Glance serve, and
+volumes in write-back are not flushed for snapshots and backups.
 '''),
     cfg.StrOpt(
         'transport_url',
         secret=True,
         help='''
-Message broker that Nova and Glance send notifications to, such as
+Message broker that Nova, Glance and Cinder send notifications to, such as
 ``rabbit://user:password@host:5672/``. Default: ``[DEFAULT] transport_url``.
 '''),
     cfg.ListOpt(
@@ -41,8 +43,8 @@ Message broker that Nova and Glance send notifications to, such as
         default=['diffcache'],
         help='''
 Topics to listen to. Each has to be in ``[oslo_messaging_notifications]
-topics`` of Nova and Glance. Use a topic that no other service consumes: each
-message is delivered to one consumer only.
+topics`` of Nova, Glance and Cinder. Use a topic that no other service
+consumes: each message is delivered to one consumer only.
 '''),
     cfg.StrOpt(
         'nova_exchange',
@@ -53,6 +55,10 @@ message is delivered to one consumer only.
         default='glance',
         help='The value of ``[DEFAULT] control_exchange`` in'
              ' glance-api.conf.'),
+    cfg.StrOpt(
+        'cinder_exchange',
+        default='cinder',
+        help='The value of ``[DEFAULT] control_exchange`` in cinder.conf.'),
 ]
 
 

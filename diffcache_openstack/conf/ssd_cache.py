@@ -133,6 +133,27 @@ reference, or no new ones. 0 is no bound. With ``engine`` ``ssdcached``; blocks
 of volumes are counted, and not the cache's metadata.
 '''),
     cfg.StrOpt(
+        'dirty_max',
+        default='50%',
+        help='''
+The most blocks of a volume in the mode write-back that only the cache has: a
+number of blocks of 4 KiB, or a percentage of the volume's size in the cache.
+Writes beyond it wait. Lower numbers lose less with the SSD or the host, and
+have less to be written back before a detach or a live migration. A change
+takes effect when the cache is started again.
+'''),
+    cfg.IntOpt(
+        'dirty_age',
+        default=30,
+        min=0,
+        max=86400,
+        help='''
+Seconds after which such a block is written to the volume. Lower numbers lose
+less with the SSD or the host; higher ones save writes to the volume where the
+same blocks are written again and again. A change takes effect when the cache
+is started again.
+'''),
+    cfg.StrOpt(
         'policy',
         default='latency',
         help='''

@@ -105,6 +105,23 @@ def put_volumes(session: orm.Session, host: str,
         session.execute(sa.insert(table), rows)
 
 
+def left_behind(session: orm.Session, host: str,
+                volumes: collections.abc.Iterable[str]) -> dict[str, str]:
+    """Return volumes that another host had in write-back, and is dead.
+
+    :param host: that has them now
+    :returns: names of those hosts, by volume
+    """
+    table = models.VolumeCache
+    rows = session.execute(
+        sa.select(table.id, models.Host.name)
+        .join(models.Host, models.Host.id == table.host_id)
+        .where(table.id.in_(volumes), models.Host.name != host,
+               models.Host.alive.is_(False),
+               table.mode == volume_specs.WRITE_BACK))
+    return {volume: other for volume, other in rows}
+
+
 def host_of(session: orm.Session, volume_id: str) -> str:
     """Return the host in whose SSD cache a volume is.
 

@@ -41,10 +41,14 @@ def resize_disk(domain: typing.Any, device: str, size: int) -> None:
             f' {error}') from error
 
 
+def is_migrated(domain: typing.Any) -> bool:
+    """Return whether libvirt works on a server, such as to migrate it."""
+    return bool(domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE)
+
+
 def is_busy(domain: typing.Any, device: str) -> bool:
     """Return whether libvirt works on a server, or copies one of its disks.
 
     :param device: the disk's name, such as vda
     """
-    return (domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE
-            or bool(domain.blockJobInfo(device, 0)))
+    return is_migrated(domain) or bool(domain.blockJobInfo(device, 0))

@@ -12,12 +12,15 @@
 """Nova's libvirt driver, with base images from the agent of the host."""
 
 import collections.abc
+import contextlib
 import logging
 import os
 import pathlib
+import threading
 import time
 import typing
 
+import libvirt
 from oslo_utils import fileutils
 
 from diffcache_openstack.common import context as contexts
@@ -29,6 +32,7 @@ from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
+from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import lazy_guests
@@ -41,6 +45,7 @@ from diffcache_openstack.nova import versions
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.nova import volume_waits
 from diffcache_openstack.nova import volumes
+from diffcache_openstack.ssdcache import write_back_notes
 from nova.compute import task_states
 import nova.conf
 from nova import exception as nova_exception
@@ -92,7 +97,7 @@ class LibvirtDriver(driver.LibvirtDriver):
                                      CONF.diffcache.stall_timeout,
                                      CONF.diffcache.unknown_policy)
         volumes.install()
-        self._volumes = volumes.VolumeCache(client, tally)
+        self._volumes = volumes.VolumeCache(client, tally, _notes())
         self._page_caches = page_caches.PageCacheWatch(
             self._active_guests, client, tally,
             CONF.libvirt.mem_stats_period_seconds)
@@ -106,6 +111,22 @@ class LibvirtDriver(driver.LibvirtDriver):
         resuming.Resumer(self._active_guests, (
             volume_waits.VolumeWait(), self._lazy_wait)).start()
         self._page_caches.start()
+        threading.Thread(target=self._give_back_volumes, daemon=True,
+                         name='diffcache-volumes').start()
+
+    def _give_back_volumes(self) -> None:
+        """Give volumes back of migrations that ended with this service."""
+        for guest in self._active_guests():
+            try:
+                if not domains.is_migrated(guest._domain):
+                    self._volumes.give_back(self._cached_volumes(guest))
+            except libvirt.libvirtError as error:
+                LOG.debug('Could not look at server %s: %s', guest.uuid,
+                          error)
+
+    @staticmethod
+    def _cached_volumes(guest: typing.Any) -> list[str]:
+        return volume_nodes.volume_ids(guest._domain.XMLDesc(0))
 
     def _active_guests(self) -> collections.abc.Iterable[typing.Any]:
         return self._host.list_guests(only_running=True)
@@ -184,6 +205,27 @@ class LibvirtDriver(driver.LibvirtDriver):
         super().destroy(context, instance, network_info, block_device_info,
                         destroy_disks, destroy_secrets)
 
+    def cleanup(self, context: typing.Any, instance: typing.Any,
+                network_info: typing.Any, block_device_info: typing.Any = None,
+                *args: typing.Any, **kwargs: typing.Any) -> None:
+        """Remove what a server that does not run has on this host.
+
+        Nova ignores errors of volumes where it removes disks, too, and gives
+        the volumes to others. So those in write-back are detached before.
+
+        :raises VolumeDetachFailed: the SSD cache may have blocks that a
+            volume lacks
+        """
+        left = self._volumes.leave if instance.host in (None, CONF.host) \
+            else self._volumes.forget
+        for mapping in nova_driver.block_device_info_get_mapping(
+                block_device_info):
+            connection = mapping['connection_info']
+            if connection and self._volumes.is_noted(connection):
+                left(connection)
+        super().cleanup(context, instance, network_info, block_device_info,
+                        *args, **kwargs)
+
     def _save(self, instance, trigger, failure):
         """Save a server; only a policy that requires it stops Nova."""
         try:
@@ -196,6 +238,25 @@ class LibvirtDriver(driver.LibvirtDriver):
         """Return what connects a volume, through the SSD cache or not."""
         return self._volumes.around(
             super()._get_volume_driver(connection_info), connection_info)
+
+    def swap_volume(self, context: typing.Any,
+                    old_connection_info: dict[str, typing.Any],
+                    new_connection_info: dict[str, typing.Any],
+                    instance: typing.Any, mountpoint: str, resize_to: int
+                    ) -> None:
+        """Have a server use another volume with the content of its volume.
+
+        Neither is in write-back then: what the old one lacks is written back
+        before, as the server has left it when the new one has taken its
+        place.
+
+        :raises VolumeDetachFailed: the SSD cache may have blocks that the
+            old volume lacks
+        """
+        with self._volumes.replacing(old_connection_info):
+            super().swap_volume(context, old_connection_info,
+                                new_connection_info, instance, mountpoint,
+                                resize_to)
 
     def extend_volume(self, context: typing.Any,
                       connection_info: dict[str, typing.Any],
@@ -247,16 +308,57 @@ class LibvirtDriver(driver.LibvirtDriver):
             *args: typing.Any, **kwargs: typing.Any) -> typing.Any:
         """Check a live migration from this host.
 
+        Volumes leave write-back, and return to it if the server stays.
+
         :raises MigrationPreCheckError: the server was stopped by an error of
-            a disk; on another host it would stay so
+            a disk; on another host it would stay so; or a volume has not been
+            written back yet
         """
-        if resuming.is_stopped(self._host.get_guest(instance)._domain):
+        guest = self._host.get_guest(instance)
+        if resuming.is_stopped(guest._domain):
             raise nova_exception.MigrationPreCheckError(
                 reason=f'server {instance.uuid} is stopped, as a disk could'
                        f' not be read or written; migrate it when it runs, or'
                        f' stop it and migrate it cold')
-        return super().check_can_live_migrate_source(
+        found = super().check_can_live_migrate_source(
             context, instance, *args, **kwargs)
+        try:
+            self._volumes.prepare(self._cached_volumes(guest), leaves=False)
+        except exceptions.DiffCacheError as error:
+            raise nova_exception.MigrationPreCheckError(
+                reason=f'server {instance.uuid} has a volume in write-back:'
+                       f' {error}') from error
+        return found
+
+    def live_migration(self, context: typing.Any, instance: typing.Any,
+                       dest: str, post_method: typing.Any,
+                       recover_method: typing.Any,
+                       block_migration: typing.Any = False,
+                       migrate_data: typing.Any = None) -> None:
+        """Migrate a server whose volumes have all that it wrote.
+
+        The check may have been a long time ago.
+        """
+        guest = self._host.get_guest(instance)
+        try:
+            self._volumes.prepare(self._cached_volumes(guest), leaves=True)
+        except exceptions.DiffCacheError as error:
+            LOG.error('Server %s is not migrated, as a volume is in'
+                      ' write-back: %s', instance.uuid, error)
+            recover_method(context, instance, dest, migrate_data)
+            return
+        super().live_migration(context, instance, dest, post_method,
+                               recover_method, block_migration, migrate_data)
+
+    def rollback_live_migration_at_source(
+            self, context: typing.Any, instance: typing.Any,
+            migrate_data: typing.Any) -> None:
+        """Return to the state before a live migration that failed."""
+        super().rollback_live_migration_at_source(context, instance,
+                                                  migrate_data)
+        with contextlib.suppress(nova_exception.InstanceNotFound):
+            self._volumes.give_back(self._cached_volumes(
+                self._host.get_guest(instance)))
 
     def pre_live_migration(self, context: typing.Any, instance: typing.Any,
                            *args: typing.Any, **kwargs: typing.Any
@@ -323,6 +425,13 @@ def _agent() -> tuple[local_client.LocalClient, tallies.Tally]:
                                       timeout=group.connect_timeout,
                                       request_id=contexts.current_request_id)
     return client, tallies.Tally(pathlib.Path(group.state_file))
+
+
+def _notes() -> write_back_notes.Notes:
+    group = CONF.diffcache
+    return write_back_notes.Notes(pathlib.Path(
+        group.write_back_notes
+        or pathlib.Path(group.socket).with_name(write_back_notes.NAME)))
 
 
 def _source(client: local_client.LocalClient) -> sources.Source:

@@ -169,6 +169,15 @@ is down. Set it to ``stay`` if policies with ``--required`` have to hold then,
 too; no server on this host can be deleted meanwhile.
 '''),
     cfg.StrOpt(
+        'write_back_notes',
+        sample_default='/var/lib/diffcache/write_back',
+        help='''
+Directory where the agent notes volumes in the mode write-back: ``write_back``
+in its ``[agent] state_dir``. Where neither agent nor cache answers,
+nova-compute refuses to detach such volumes or to use them without the cache.
+Default: beside ``socket``.
+'''),
+    cfg.StrOpt(
         'state_file',
         default='$state_path/diffcache-images.json',
         help='''

@@ -21,6 +21,7 @@ import contextlib
 import functools
 import logging
 import threading
+import time
 import typing
 
 from lxml import etree
@@ -34,6 +35,7 @@ from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.objects import volume_specs as qos
 from diffcache_openstack.ssdcache import origins
+from diffcache_openstack.ssdcache import write_back_notes
 from nova import context as nova_context
 from nova import exception as nova_exception
 from nova.objects import block_device
@@ -47,6 +49,8 @@ LOG = logging.getLogger(__name__)
 KEY = 'diffcache_ssd_cache'
 # Fields of a volume that agents of the release before refuse.
 _NEWER = frozenset(('admission', 'attachment'))
+# A volume is drained as long as it has fewer dirty blocks after this time.
+_DRAIN_S = 30.0
 
 Connection = dict[str, typing.Any]
 
@@ -119,12 +123,14 @@ class VolumeCache:
 
     :param client: of this host's agent
     :param tally: counts those that should be cached and are not
+    :param notes: of volumes in write-back
     """
 
     def __init__(self, client: local_client.LocalClient,
-                 tally: tallies.Tally) -> None:
+                 tally: tallies.Tally, notes: write_back_notes.Notes) -> None:
         self.client = client
         self._tally = tally
+        self._notes = notes
         self._migrating = threading.local()
 
     def around(self, driver: typing.Any, connection: Connection
@@ -134,14 +140,15 @@ class VolumeCache:
             wanted = qos.parse(_specs(connection))
         except qos.SpecsError as error:
             self.passed(connection, 'specs', error)
-            return driver
-        if wanted is None:
-            return driver
+            wanted = None
         reason = _unsuitable(connection)
-        if reason:
+        if wanted is not None and reason:
             self.passed(connection, reason)
-            return driver
-        return CachedVolumeDriver(driver, wanted, self)
+        elif wanted is not None:
+            return CachedVolumeDriver(driver, wanted, self)
+        if self.is_noted(connection):
+            return FormerVolumeDriver(driver, self)
+        return driver
 
     def passed(self, connection: Connection, reason: str,
                error: Exception | None = None) -> None:
@@ -169,7 +176,181 @@ class VolumeCache:
         """Return the mode to attach a volume with."""
         if self._source():
             return qos.PASS_THROUGH
+        if wanted.mode == qos.WRITE_BACK and self.is_replacing():
+            return qos.WRITE_THROUGH
         return wanted.mode
+
+    @contextlib.contextmanager
+    def replacing(self, connection: Connection
+                  ) -> collections.abc.Iterator[None]:
+        """Connect a volume within that takes the place of another one.
+
+        Neither is in write-back then. Cinder may exchange the IDs of the two
+        afterwards, and the new one would be detached under another ID than it
+        was attached with.
+
+        :param connection: of the volume that is replaced
+        :raises VolumeDetachFailed: the cache may have newer blocks of it
+        """
+        if self.is_noted(connection):
+            self.stay_out(connection)
+        self._migrating.replacing = True
+        try:
+            yield
+        except Exception:
+            self.give_back([_volume_id(connection)])
+            raise
+        finally:
+            self._migrating.replacing = False
+
+    def is_replacing(self) -> bool:
+        """Return whether a volume takes the place of another one now."""
+        return getattr(self._migrating, 'replacing', False)
+
+    def is_noted(self, connection: Connection) -> bool:
+        """Return whether the cache may have newer blocks than a volume."""
+        return self._has_note(_volume_id(connection))
+
+    def _has_note(self, volume_id: str) -> bool:
+        try:
+            return self._notes.has(volume_id)
+        except OSError as error:
+            LOG.warning('Could not find out whether volume %s is in'
+                        ' write-back: %s', volume_id, error)
+            return True
+
+    def leave(self, connection: Connection) -> None:
+        """Detach a volume from the cache.
+
+        A cache that does not answer loses nothing, unless the volume is in
+        write-back: otherwise it has all that was written.
+
+        :raises VolumeDetachFailed: the cache may have newer blocks
+        """
+        volume_id = _volume_id(connection)
+        try:
+            if self.is_noted(connection):
+                self._drain(volume_id)
+            self.client.detach_volume(volume_id)
+        except exceptions.DiffCacheError as error:
+            if self.is_noted(connection):
+                raise nova_exception.VolumeDetachFailed(
+                    volume_id=volume_id, reason=self._unsaved(
+                        volume_id, error)) from error
+            LOG.warning('Could not detach volume %s from the SSD cache, which'
+                        ' keeps it open until it is attached again: %s',
+                        volume_id, error)
+
+    def forget(self, connection: Connection) -> None:
+        """Detach a volume whose server runs on another host since.
+
+        :raises VolumeDetachFailed: the cache may have newer blocks
+        """
+        volume_id = _volume_id(connection)
+        try:
+            self.client.forget_volume(volume_id)
+        except exceptions.DiffCacheError as error:
+            raise nova_exception.VolumeDetachFailed(
+                volume_id=volume_id, reason=self._unsaved(
+                    volume_id, error)) from error
+
+    def refuse_unsaved(self, connection: Connection, reason: typing.Any
+                       ) -> None:
+        """Refuse to use a volume without the blocks that it lacks.
+
+        :raises VolumeAttachFailed: the cache may have some
+        """
+        if self.is_noted(connection):
+            volume_id = _volume_id(connection)
+            raise nova_exception.VolumeAttachFailed(
+                volume_id=volume_id,
+                reason=self._unsaved(volume_id, reason))
+
+    def _unsaved(self, volume_id: str, reason: typing.Any) -> str:
+        dirty = self._dirty(volume_id)
+        count = 'an unknown number of' if dirty is None else dirty
+        return (f'it is cached in write-back, and {count} blocks that it lacks'
+                f' are in the SSD cache of this host: {reason} Repeat this'
+                f' when the cache runs and the storage can be written.')
+
+    def _dirty(self, volume_id: str) -> int | None:
+        """Return the blocks that a volume lacks; None if it is unknown."""
+        try:
+            found = self.client.ssd_cache()['volumes'].get(volume_id)
+        except exceptions.DiffCacheError:
+            return None
+        return found and found['dirty']
+
+    def _drain(self, volume_id: str) -> None:
+        """Write a volume's dirty blocks back, however many they are.
+
+        :raises Busy: they do not become fewer
+        """
+        before = None
+        while True:
+            try:
+                self.client.drain_volume(volume_id, _DRAIN_S, leaves=True)
+                return
+            except exceptions.NotFound:
+                return  # It is not attached.
+            except exceptions.Busy:
+                left = self._dirty(volume_id)
+                if left is None or before is not None and left >= before:
+                    raise
+                before = left
+
+    def stay_out(self, connection: Connection) -> None:
+        """Keep a volume out of write-back until it is attached again.
+
+        :raises VolumeDetachFailed: the cache may have newer blocks
+        """
+        volume_id = _volume_id(connection)
+        try:
+            self._drain(volume_id)
+        except exceptions.DiffCacheError as error:
+            if self.is_noted(connection):
+                raise nova_exception.VolumeDetachFailed(
+                    volume_id=volume_id, reason=self._unsaved(
+                        volume_id, error)) from error
+            LOG.warning('Could not keep volume %s out of write-back: %s',
+                        volume_id, error)
+
+    def prepare(self, volume_ids: collections.abc.Iterable[str],
+                leaves: bool) -> None:
+        """Write back what a server's volumes lack, before it is migrated.
+
+        Without the agent, servers whose volumes lack nothing can leave.
+
+        :param leaves: it is migrated now, and not only checked
+        :raises RetryableError: it takes longer than some seconds, or the
+            cache does not answer
+        :raises Conflict: a volume cannot be written
+        :raises NotFound: the cache has lost a volume that was in write-back
+        """
+        end = time.monotonic() + _DRAIN_S
+        for volume_id in volume_ids:
+            try:
+                self.client.drain_volume(
+                    volume_id, max(0.0, end - time.monotonic()), leaves)
+            except exceptions.DiffCacheError as error:
+                if self._has_note(volume_id):
+                    raise
+                if isinstance(error, exceptions.NotFound):
+                    continue  # It is not attached.
+                LOG.warning('Do not have volume %s cached in write-back'
+                            ' before its server was migrated: %s', volume_id,
+                            error)
+
+    def give_back(self, volume_ids: collections.abc.Iterable[str]) -> None:
+        """Let volumes be in write-back again, as their server stays."""
+        for volume_id in volume_ids:
+            try:
+                self.client.give_volume_back(volume_id)
+            except exceptions.NotFound:
+                pass
+            except exceptions.DiffCacheError as error:
+                LOG.warning('Volume %s stays in write-through until it is'
+                            ' attached again: %s', volume_id, error)
 
     def expect(self, connection: Connection) -> None:
         """Have this host learn how a volume is used where it comes from."""
@@ -253,13 +434,15 @@ class CachedVolumeDriver:
 
         It is used without the cache if that fails.
 
-        :raises VolumeAttachFailed: it fails, and its type requires the cache
+        :raises VolumeAttachFailed: it fails, and its type requires the cache,
+            or the cache may have newer blocks
         """
         self._driver.connect_volume(connection_info, instance)
         data = connection_info['data']
         data.pop(KEY, None)
         origin = _origin(connection_info)
         if not origin:
+            self._cache.refuse_unsaved(connection_info, 'no block device')
             self._cache.passed(connection_info, 'no block device')
             return
         mode = self._cache.mode(self._wanted)
@@ -267,14 +450,34 @@ class CachedVolumeDriver:
             export = self._attach(connection_info, {
                 **qos.settings(self._wanted), 'origin': origin, 'mode': mode,
                 'attachment': _attachment_id(connection_info, instance)})
+            self._check_seen(connection_info, export)
         except exceptions.DiffCacheError as error:
+            self._cache.refuse_unsaved(connection_info, error)
             self._refuse_required(connection_info, instance, error)
             self._cache.passed(connection_info, type(error).__name__, error)
             return
+        if self._cache.is_replacing():
+            self._cache.stay_out(connection_info)
         data[KEY] = {**export, 'mode': mode}
         LOG.info('Volume %s is cached on the SSD, %s',
                  _volume_id(connection_info), mode)
         self._cache.expect(connection_info)
+
+    def _check_seen(self, connection: Connection,
+                    export: dict[str, typing.Any]) -> None:
+        """Check that notes of volumes in write-back are seen here.
+
+        :raises PermanentError: they are not
+        """
+        if self._wanted.mode == qos.WRITE_BACK and 'noted' not in export:
+            self._cache.client.detach_volume(_volume_id(connection))
+            raise exceptions.PermanentError(
+                'the agent is older than the mode write-back; restart it.')
+        if export.get('noted') and not self._cache.is_noted(connection):
+            self._cache.client.detach_volume(_volume_id(connection))
+            raise exceptions.PermanentError(
+                'nova-compute does not find the agent\'s note that the volume'
+                ' is in write-back; set [diffcache] write_back_notes.')
 
     def _attach(self, connection: Connection,
                 document: dict[str, typing.Any]) -> dict[str, typing.Any]:
@@ -292,7 +495,7 @@ class CachedVolumeDriver:
     def _refuse_required(self, connection, instance, error):
         if not self._wanted.required:
             return
-        self._detach(connection)
+        self._cache.leave(connection)
         self._driver.disconnect_volume(connection, instance)
         raise nova_exception.VolumeAttachFailed(
             volume_id=_volume_id(connection),
@@ -302,19 +505,10 @@ class CachedVolumeDriver:
                           instance: typing.Any, force: bool = False) -> None:
         """Detach a volume from the cache, and disconnect it.
 
-        A cache that does not answer loses nothing: the volume has all that
-        was written.
+        :raises VolumeDetachFailed: the cache may have newer blocks
         """
-        self._detach(connection_info)
+        self._cache.leave(connection_info)
         self._driver.disconnect_volume(connection_info, instance, force=force)
-
-    def _detach(self, connection):
-        try:
-            self._cache.client.detach_volume(_volume_id(connection))
-        except exceptions.DiffCacheError as error:
-            LOG.warning('Could not detach volume %s from the SSD cache, which'
-                        ' keeps it open until it is attached again: %s',
-                        _volume_id(connection), error)
 
     def extend_volume(self, connection_info: Connection,
                       instance: typing.Any, requested_size: int) -> int:
@@ -355,6 +549,39 @@ class CachedVolumeDriver:
             disk.source_path = device_of(connection_info)
             return disk
         return CachedDisk(disk, export)
+
+
+class FormerVolumeDriver:
+    """A volume driver of Nova, for a volume that was cached in write-back.
+
+    :param driver: connects the volume to the host
+    :param cache: of this host
+    """
+
+    def __init__(self, driver: typing.Any, cache: VolumeCache) -> None:
+        self._driver = driver
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> typing.Any:
+        return getattr(self._driver, name)
+
+    def connect_volume(self, connection_info: Connection,
+                       instance: typing.Any) -> None:
+        """Connect a volume without the cache, which has written it back.
+
+        :raises VolumeDetachFailed: the cache may have newer blocks
+        """
+        self._cache.leave(connection_info)
+        self._driver.connect_volume(connection_info, instance)
+
+    def disconnect_volume(self, connection_info: Connection,
+                          instance: typing.Any, force: bool = False) -> None:
+        """Detach a volume from the cache, and disconnect it.
+
+        :raises VolumeDetachFailed: the cache may have newer blocks
+        """
+        self._cache.leave(connection_info)
+        self._driver.disconnect_volume(connection_info, instance, force=force)
 
 
 @contextlib.contextmanager

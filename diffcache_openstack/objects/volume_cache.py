@@ -20,9 +20,6 @@ FAILED = 'failed'
 UNREACHABLE = 'unreachable'
 STATES = (OK, FAILED, UNREACHABLE)
 MODES = ('write-through', 'write-back', 'write-around', 'pass-through')
-# Modes in which volumes have what guests wrote: snapshots, backups and other
-# hosts see all of it.
-SAFE_MODES = ('write-through', 'write-around', 'pass-through')
 # Of a host's decisions, the latest.
 MOST_DECISIONS = 10
 # Of a curve.

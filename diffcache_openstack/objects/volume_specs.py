@@ -22,9 +22,11 @@ from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base as sizing
 
 PREFIX = 'diffcache:ssd_cache'
-# Modes in which the volume itself always has what the guest wrote: Cinder's
-# snapshots and backups of it, and other hosts, see all of that.
-MODES = ('write-through', 'write-around')
+WRITE_THROUGH = 'write-through'
+# The volume lacks what was written last, and so do Cinder's snapshots and
+# backups. It leaves this mode before another host uses it.
+WRITE_BACK = 'write-back'
+MODES = (WRITE_THROUGH, 'write-around', WRITE_BACK)
 # Nothing is read from the cache or added to it.
 PASS_THROUGH = 'pass-through'
 BLOCK = 4096

@@ -437,7 +437,7 @@ _TYPE_SETTINGS = Record(
     max=fields.NonNegativeIntegerField(nullable=True),
     weight=fields.NonNegativeFloatField(),
     priority=fields.NonNegativeFloatField(nullable=True),
-    mode=fields.EnumField(volume_cache.SAFE_MODES),
+    mode=fields.EnumField(volume_cache.MODES),
     sla=fields.StringField(nullable=True),
     sequential=fields.NonNegativeIntegerField(nullable=True),
     admission=fields.NonNegativeIntegerField(nullable=True))

@@ -38,12 +38,13 @@ def send(path: str | os.PathLike[str], command: str, *,
          ) -> dict[str, typing.Any]:
     """Send a command, and return the state of the cache after it.
 
-    :param command: ``status``, ``attach``, ``resize``, ``disconnect``,
-        ``set``, ``flush``, ``invalidate``, ``detach``, or ``epoch``, which
-        ends one
+    :param command: ``status``, ``attach``, ``recover``, ``resize``,
+        ``disconnect``, ``set``, ``flush``, ``invalidate``, ``detach``, or
+        ``epoch``, which ends one
     :param fields: ``volume`` and, with ``attach``, ``origin``, ``mode``,
         ``limit``, ``sequential`` and ``admission``, the latter two 0 for
-        none of its own; with ``set``, any of these but the origin; with
+        none of its own; with ``recover``, ``origin``; with ``set``, any of
+        these but the origin; with
         ``invalidate`` and ``detach``, ``discard_dirty``
     :raises CacheUnreachable: no cache answers, or not in time
     :raises CommandRefused: for the reason that the cache gives

@@ -90,6 +90,8 @@ class Server:
         percentage of its limit
     :ivar dirty_age: seconds after which dirty blocks are written back
     :ivar discard_dirty: whether dirty blocks are lost that cannot be kept
+    :ivar holds: whether volumes in write-back that were attached while it ran
+        are held after a start of the host, until they are recovered
     :ivar samples: the most blocks of each volume that are followed for its
         curve; 0 for none
     """
@@ -107,6 +109,7 @@ class Server:
     dirty_max: str = '50%'
     dirty_age: int = 30
     discard_dirty: bool = False
+    holds: bool = False
     samples: int = SAMPLES
 
 
@@ -205,6 +208,7 @@ def command(server: Server, ready_fd: int) -> list[str]:
         'dirty_age': server.dirty_age,
         'samples': server.samples,
         'discard_dirty': str(server.discard_dirty).lower(),
+        'hold': str(server.holds).lower(),
         'state': os.path.abspath(server.state),
         'control': os.path.abspath(server.control),
         'socket': os.path.abspath(server.socket),

@@ -54,6 +54,8 @@ MOST_WORK = 96
 MOST_EXPECTATIONS = 24
 # Bytes of a version that one request returns.
 MOST_RANGE = 64 << 20
+# Seconds that a request waits for a volume to be written back.
+_MOST_DRAIN_S = 300
 # Paths as they are sent, before they are unquoted: ids may have slashes.
 _ROUTES = routing.Map([
     routing.Rule('/v1/status', methods=['GET'], endpoint='show_status'),
@@ -118,6 +120,12 @@ _ROUTES = routing.Map([
                  methods=['POST'], endpoint='expect_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/mode', methods=['PUT'],
                  endpoint='set_volume_mode'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/leave', methods=['PUT'],
+                 endpoint='drain_volume'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/leave',
+                 methods=['DELETE'], endpoint='give_volume_back'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/forgotten',
+                 methods=['POST'], endpoint='forget_volume'),
     routing.Rule('/v1/ssd-cache/guests/<server_id>', methods=['PUT'],
                  endpoint='note_page_cache'),
     routing.Rule('/v1/fallbacks', methods=['POST'], endpoint='fallback'),
@@ -303,6 +311,26 @@ class LocalApi:
             raise exceptions.InvalidInput(
                 'A volume is expected from a host, which has a name.')
         self._volumes().expect(_volume(volume_id), host)
+        return wrappers.Response(status=204)
+
+    def _drain_volume(self, request, volume_id):
+        body = messages.read_json(request)
+        seconds, leaves = body.get('seconds'), body.get('leaves')
+        if not (isinstance(seconds, (int, float)) and seconds is not True
+                and isinstance(leaves, bool)
+                and 0 <= seconds <= _MOST_DRAIN_S):
+            raise exceptions.InvalidInput(
+                f'A volume is drained for 0 to {_MOST_DRAIN_S} seconds, and'
+                f' its server leaves or may leave: true or false.')
+        self._volumes().drain(_volume(volume_id), seconds, leaves)
+        return wrappers.Response(status=204)
+
+    def _give_volume_back(self, _request, volume_id):
+        self._volumes().give_back(_volume(volume_id))
+        return wrappers.Response(status=204)
+
+    def _forget_volume(self, _request, volume_id):
+        self._volumes().forget(_volume(volume_id))
         return wrappers.Response(status=204)
 
     def _note_page_cache(self, request, server_id):

@@ -40,5 +40,6 @@ def as_it_is(state: engines.State) -> wishes.Wanted:
 def known(store: wishes.Store, states: States) -> dict[str, wishes.Wanted]:
     """Return what the attached volumes want."""
     kept = store.wanted()
-    return {name: store.settled(name, kept.get(name) or as_it_is(state))
+    return {name: as_it_is(state) if state.state == engines.HELD
+            else store.settled(name, kept.get(name) or as_it_is(state))
             for name, state in states.items()}

@@ -50,6 +50,7 @@ class EpochTimer:
         while not self._stopped.wait(min(left, self._look)):
             left -= self._look
             try:
+                self._cached.give_back_unused()
                 if left <= 0:
                     left = self._seconds
                     self._cached.end_epoch()

@@ -16,6 +16,7 @@ import dataclasses
 import logging
 import pathlib
 import threading
+import time
 import typing
 
 from diffcache_openstack.agent.ssdcache import attached
@@ -28,13 +29,18 @@ from diffcache_openstack.agent.ssdcache import page_caches
 from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
 from diffcache_openstack.agent.ssdcache import wanted as wishes
 from diffcache_openstack.agent.ssdcache import wear as wear_budget
+from diffcache_openstack.agent.ssdcache import write_back
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import hot_blocks
 from diffcache_openstack.ssdcache import origins
+from diffcache_openstack.ssdcache import write_back_notes
 
 LOG = logging.getLogger(__name__)
+
+# Seconds for which a volume waits for a live migration that was only checked.
+CHECKED_S = 600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +73,7 @@ class CachedVolumes:
     :param moves: knows how volumes of other hosts were used there, if it is
         to be used
     :ivar revision: changes when there is something new to report
+    :ivar flushes: flushes of volumes in write-back, by what became of them
     """
 
     def __init__(self, engine: engines.Engine, options: Options,
@@ -77,6 +84,9 @@ class CachedVolumes:
         self._engine = engine
         self._options = options
         self._store = wishes.Store(path)
+        self._write_back = write_back.WriteBack(
+            engine, write_back_notes.Notes(
+                path.with_name(write_back_notes.NAME)))
         self._sizes = volume_sizes.Sizes(rules)
         self._filters = volume_filters.Filters(
             engine, options.sequential, options.admission, wear)
@@ -88,6 +98,7 @@ class CachedVolumes:
         self._has_curves = engine.abilities.follows
         self._lock = threading.Lock()
         self.revision = 0
+        self.flushes = {'done': 0, 'failed': 0}
         missing = engine.abilities.missing()
         if missing:
             self._sizes.note_engine(engine.name, missing)
@@ -107,7 +118,8 @@ class CachedVolumes:
             (see :meth:`.sizes.Sizes.decisions`), ``wear`` (see
             :meth:`.wear.Wear.status`; none without a budget), ``moves`` (see
             :meth:`.moves.Moves.status`), ``page_caches`` (see
-            :meth:`.page_caches.PageCaches.status`) and ``volumes``, each with
+            :meth:`.page_caches.PageCaches.status`), ``flushes`` of volumes in
+            write-back by what became of them, and ``volumes``, each with
             what the engine has of it, what is ``wanted``, what of this is in
             ``overrides``, and blocks of its ``guest_page_cache``, none if it
             is unknown
@@ -121,6 +133,7 @@ class CachedVolumes:
                 'wear': self._filters.wear and self._filters.wear.status(),
                 'moves': self._moves and self._moves.status(),
                 'page_caches': self._page_caches.status(),
+                'flushes': dict(self.flushes),
                 'volumes': self._described()}
 
     def _described(self) -> dict[str, typing.Any]:
@@ -166,7 +179,8 @@ class CachedVolumes:
         :returns: ``export``, its name; ``socket``, where clients find it;
             ``reconnect_delay``, seconds for which they wait for the cache;
             ``device``, the path of the block device that they use instead,
-            if it is not empty
+            if it is not empty; ``noted``, whether there is a note of it for
+            nova-compute
         :raises InvalidInput: the origin is not where it may be
         :raises NoSpace: the least sizes of all volumes exceed the cache, or
             its device failed
@@ -175,6 +189,9 @@ class CachedVolumes:
         """
         self._check_origin(wanted.origin)
         with self._lock:
+            self._write_back.arrive(name, wanted,
+                                    self._store.wanted().get(name),
+                                    self._engine.volumes())
             self._detach(name)
             states = self._engine.volumes()
             known = self._known(states)
@@ -185,7 +202,7 @@ class CachedVolumes:
             sizes = self._division.shares({**known, name: changed}, states)
             self._limits.make_room(name, sizes, states)
             try:
-                state = self._engine.attach(engines.Attachment(
+                state = self._write_back.attach(engines.Attachment(
                     name, wanted.origin, changed.mode, sizes[name],
                     *self._filters.of(name, changed)))
             except exceptions.DiffCacheError:
@@ -200,7 +217,8 @@ class CachedVolumes:
                  ' blocks', name, wanted.origin, sizes[name])
         return {'export': state.export, 'socket': self._engine.socket,
                 'reconnect_delay': self._options.reconnect_delay,
-                'device': state.device}
+                'device': state.device,
+                'noted': self._write_back.is_noted(name)}
 
     def detach(self, name: str) -> None:
         """Detach a volume, if it is attached; others get its blocks.
@@ -217,10 +235,82 @@ class CachedVolumes:
         LOG.info('Detached volume %s from the SSD cache', name)
 
     def _detach(self, name: str) -> None:
+        self._write_back.leave(name, self._engine.volumes())
         if self._moves is not None:
             self._moves.take(name)
         self._filters.note_detaching(name)
         self._engine.detach(name)
+        self._store.end_leave(name)
+
+    def forget(self, name: str) -> None:
+        """Detach a volume whose server runs on another host since this ended.
+
+        Blocks that it lacks there are lost: to write them back would replace
+        what that host wrote.
+
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: what was written cannot be made durable
+        """
+        with self._lock:
+            if self._write_back.forget(name, self._engine.volumes()):
+                self.revision += 1
+                return
+        self.detach(name)
+
+    def drain(self, name: str, seconds: float, is_leaving: bool) -> None:
+        """Keep a volume out of write-back, as its server is to leave.
+
+        Its dirty blocks are written back. It stays so over restarts of the
+        agent and changes of its settings, until it is given back or attached.
+
+        :param seconds: to wait; writing back goes on after that
+        :param is_leaving: the server leaves now; otherwise it may, and the
+            volume is given back after :data:`CHECKED_S`
+        :raises NotFound: it is not attached
+        :raises Busy: it takes longer
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: dirty blocks cannot be written back
+        """
+        with self._lock:
+            state = attached.find(self._engine.volumes(), name)
+            self._store.keep_leave(name, wishes.Leave(
+                None if is_leaving else time.time() + CHECKED_S))
+            self.revision += 1
+        if state.mode == volume_specs.WRITE_BACK:
+            self._write_back.drain(name, seconds)
+
+    def give_back(self, name: str) -> None:
+        """Let a volume be in write-back again, as its server stays.
+
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: the cache does not take the mode
+        """
+        with self._lock:
+            if name not in self._store.leaves():
+                return
+            if self._write_back.is_draining(name):
+                # Then :meth:`give_back_unused` does it.
+                self._store.keep_leave(name, wishes.Leave(time.time()))
+                return
+            states = self._engine.volumes()
+            self._store.end_leave(name)
+            known = self._known(states)
+            if name in known and known[name].mode != states[name].mode:
+                self._write_back.set_mode(name, known[name].mode)
+            self.revision += 1
+
+    def give_back_unused(self) -> None:
+        """Give volumes back whose servers were checked and did not leave.
+
+        To be called again and again.
+
+        :raises RetryableError: the cache cannot be reached
+        :raises VolumeRefused: the cache does not take the mode
+        """
+        now = time.time()
+        for name, leave in self._store.leaves().items():
+            if not leave.lasts(now):
+                self.give_back(name)
 
     def resize(self, name: str) -> None:
         """Give a volume the size that its origin has now.
@@ -252,7 +342,7 @@ class CachedVolumes:
             if name in kept:
                 kept[name] = dataclasses.replace(kept[name], mode=mode)
                 mode = self._store.settled(name, kept[name]).mode
-            self._engine.set_mode(name, mode)
+            self._write_back.set_mode(name, mode)
             self._store.keep_wanted(kept)
             if mode != volume_specs.PASS_THROUGH:
                 self._take_over(name)
@@ -346,12 +436,13 @@ class CachedVolumes:
 
         :param keep: keeps why, once the cache does so
         """
+        wanted = self._store.allowed(name, wanted)
         known = self._known(states)
         before, known[name] = known[name], wanted
         sizes = self._division.shares(known, states)
         self._filters.change(name, before, wanted)
         if wanted.mode != states[name].mode:
-            self._engine.set_mode(name, wanted.mode)
+            self._write_back.set_mode(name, wanted.mode)
         keep()
         if self._engine.abilities.keeps_blocks \
                 or wanted.bounds != before.bounds:
@@ -365,8 +456,13 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: its origin cannot be written
         """
-        attached.find(self._engine.volumes(), name)
-        self._engine.flush(name)
+        mode = attached.find(self._engine.volumes(), name).mode
+        try:
+            self._engine.flush(name)
+        except exceptions.DiffCacheError:
+            self.flushes['failed'] += mode == volume_specs.WRITE_BACK
+            raise
+        self.flushes['done'] += mode == volume_specs.WRITE_BACK
 
     def invalidate(self, name: str) -> None:
         """Forget what is cached of a volume.
@@ -423,6 +519,7 @@ class CachedVolumes:
         self.revision += 1
         found = self._engine.end_epoch()
         states = self._engine.volumes()
+        self._write_back.settle(states)
         cache = self._division.cache()
         # Without volumes it is not known.
         self._has_curves = bool(found) if states else self._has_curves

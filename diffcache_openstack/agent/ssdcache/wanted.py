@@ -155,10 +155,10 @@ class Overrides:
         _check(fields, {'limit': blocks, 'min': blocks, 'max': blocks,
                         'weight': number, 'priority': number, 'mode': text,
                         'sla': text, 'admission': blocks})
-        if fields.get('mode') not in (None, *volume_cache.SAFE_MODES):
+        if fields.get('mode') not in (None, *volume_cache.MODES):
             raise exceptions.InvalidInput(
                 f'The mode of a volume is one of'
-                f' {", ".join(volume_cache.SAFE_MODES)}.')
+                f' {", ".join(volume_cache.MODES)}.')
         found = dataclasses.replace(self, **fields,
                                     generation=self.generation + 1)
         if found.min is not None and found.max is not None \
@@ -167,6 +167,20 @@ class Overrides:
                 f'min, {found.min} blocks, is larger than max, {found.max}'
                 f' blocks.')
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Leave:
+    """A volume that is not cached in write-back, as its server may leave.
+
+    :ivar until: seconds since 1970; none until it is given back
+    """
+
+    until: float | None = None
+
+    def lasts(self, now: float) -> bool:
+        """Return whether the volume has to wait."""
+        return self.until is None or now < self.until
 
 
 def settled(wanted: Wanted, of_type: TypeSettings | None,
@@ -236,6 +250,7 @@ class Store:
         self._path = path
         self._overrides_path = path.with_name(f'{path.stem}_overrides.json')
         self._types_path = path.with_name(f'{path.stem}_types.json')
+        self._leaves_path = path.with_name(f'{path.stem}_leaves.json')
 
     def wanted(self) -> dict[str, Wanted]:
         """Return what the types of volumes say, as it was kept."""
@@ -249,7 +264,29 @@ class Store:
 
     def settled(self, name: str, wanted: Wanted) -> Wanted:
         """Return the settings of a volume, with what was changed since."""
-        return settled(wanted, self.of_type(name), self.overrides(name))
+        return self.allowed(name, settled(wanted, self.of_type(name),
+                                          self.overrides(name)))
+
+    def allowed(self, name: str, wanted: Wanted) -> Wanted:
+        """Return settings without write-back, if the server may leave."""
+        if wanted.mode == volume_specs.WRITE_BACK and name in self.leaves():
+            return dataclasses.replace(wanted,
+                                       mode=volume_specs.WRITE_THROUGH)
+        return wanted
+
+    def leaves(self) -> dict[str, Leave]:
+        """Return the volumes whose servers may leave this host."""
+        return self._read(self._leaves_path, Leave)
+
+    def keep_leave(self, name: str, leave: Leave) -> None:
+        """Keep a volume out of write-back, also over a restart."""
+        self._write(self._leaves_path, {**self.leaves(), name: leave})
+
+    def end_leave(self, name: str) -> None:
+        """Let a volume be in write-back again."""
+        found = self.leaves()
+        if found.pop(name, None) is not None:
+            self._write(self._leaves_path, found)
 
     def keep_wanted(self, known: collections.abc.Mapping[str, Wanted]
                     ) -> None:

@@ -21,11 +21,23 @@ from diffcache_openstack.api.policies import volume_caches as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import volume_caches as schemas
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.db.views import volume_cache_views
 from diffcache_openstack.objects import volume_specs
 
 TABLE = routing.Table()
 SINCE = microversions.parse('1.9')
+_WRITE_BACK = microversions.parse('1.18')
+
+
+def _check_mode(request: requests.Request, mode: str | None) -> None:
+    """Refuse write-back to clients that do not know what it means.
+
+    :raises InvalidInput: the request is of an earlier version
+    """
+    if mode == volume_specs.WRITE_BACK and request.version < _WRITE_BACK:
+        raise exceptions.InvalidInput(
+            f'The mode write-back needs version {_WRITE_BACK} of the API.')
 
 
 def _find(request: requests.Request, volume_id: str
@@ -70,6 +82,7 @@ def update_volume_cache(request: requests.Request, volume_id: str
     """
     values = dict(request.document['volume_cache'])
     generation = values.pop('generation')
+    _check_mode(request, values.get('mode'))
     request.services.volumes.change_volume(
         request.context, volume_id, generation, values)
     return {'volume_cache': _find(request, volume_id)[0]}
@@ -88,6 +101,8 @@ def follow_type(request: requests.Request, volume_id: str
     that its volumes are not cached, the volume passes its cache by.
     """
     specs = volume_specs.parse(request.document['volume_cache']['specs'])
+    if specs is not None:
+        _check_mode(request, specs.mode)
     request.services.volumes.follow_type(
         request.context, volume_id, volume_specs.settings(specs))
     return {'volume_cache': _find(request, volume_id)[0]}

@@ -57,8 +57,10 @@ _SETTINGS = {
     'priority': {'type': ['number', 'null'], 'exclusiveMinimum': 0,
                  'description': 'With the policy priority, the highest is'
                  ' first.'},
-    'mode': {'enum': [*volume_cache.SAFE_MODES, None], 'description':
-             'What the cache does with reads and writes.'},
+    'mode': {'enum': [*volume_cache.MODES, None], 'description':
+             'What the cache does with reads and writes. With write-back, what'
+             ' the server wrote last is on its host alone: snapshots and'
+             ' backups lack it, and it is lost with the host or its SSD.'},
     'sla': {**common.TEXT_OR_NULL, 'maxLength': 32, 'description':
             'What it is to reach, such as hit=0.9 or latency=2ms.'},
     'admission': {'type': ['integer', 'null'], 'minimum': 1,

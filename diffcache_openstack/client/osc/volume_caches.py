@@ -21,6 +21,7 @@ from oslo_utils import uuidutils
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 from diffcache_openstack.client.osc import versions
+from diffcache_openstack.client.osc import write_back
 from diffcache_openstack.common import units
 from diffcache_openstack.ssdcache import server
 
@@ -90,8 +91,7 @@ class ListVolumes(commands.Lister):
                             help='List only volumes in the SSD cache of this'
                                  ' host (operators only)')
         parser.add_argument(
-            '--mode', choices=('write-through', 'write-back', 'write-around',
-                               'pass-through'),
+            '--mode', choices=server.MODES,
             help='List only volumes in this mode')
         commands.add_paging(parser)
         return parser
@@ -143,9 +143,9 @@ class SetVolume(_VolumeCommand):
                             help='With the policy "priority", the highest is'
                                  ' first')
         parser.add_argument(
-            '--mode', choices=('write-through', 'write-around',
-                               'pass-through'),
-            help='What the cache does with reads and writes')
+            '--mode', choices=server.MODES,
+            help='What the cache does with reads and writes.'
+                 f' {write_back.MEANING}')
         parser.add_argument('--sla', metavar='<target>',
                             help='What it is to reach: hit=0.9 or'
                                  ' latency=2ms')
@@ -318,6 +318,7 @@ def _change(command: typing.Any, parsed_args: argparse.Namespace,
             'Nothing to change; see --help for the options.')
     command.client.update_volume_cache(
         command.volume_id(parsed_args.volume), **values)
+    write_back.explain(values.get('mode'))
 
 
 def _with_ratio(volume: typing.Any) -> dict[str, typing.Any]:

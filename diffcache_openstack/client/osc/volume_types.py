@@ -25,12 +25,13 @@ from osc_lib import exceptions
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import hooks
 from diffcache_openstack.client.osc import volume_type_users
+from diffcache_openstack.client.osc import write_back
 from diffcache_openstack.common import units
 from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base as sizing
 
 KEY = 'diffcache:ssd_cache'
-MODES = ('write-through', 'write-around', 'off')
+MODES = ('write-through', 'write-around', write_back.MODE, 'off')
 # Consumers whose specs reach hosts.
 _REACHES_HOSTS = ('front-end', 'both')
 
@@ -67,7 +68,7 @@ class _VolumeType(hooks.Hook):
             help='Cache volumes of this type on the SSD of their server\'s'
                  ' host, in this mode, or not (off). "volume type set" changes'
                  ' volumes in use, too, unless a setting of the volume says'
-                 ' otherwise')
+                 f' otherwise. {write_back.MEANING}')
         parser.add_argument(
             '--ssd-cache-min', metavar='<size>', type=_size,
             help='Cache at least so much of each volume, such as 2GiB')
@@ -109,6 +110,7 @@ class _VolumeType(hooks.Hook):
                                      ignore_missing=False)
             _write(volume, found, wanted)
             self._follow(found)
+            write_back.explain(wanted.get(KEY))
         return result
 
     def _follow(self, found: typing.Any) -> None:

@@ -21,6 +21,11 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import server
 
 
+# State of a volume whose dirty blocks the cache keeps, and does not write back
+# before it is recovered: another host may have written to the volume since.
+HELD = 'held'
+
+
 class VolumeRefused(exceptions.Conflict):
     """The cache does not take a volume, or a change; the message says why."""
 
@@ -83,7 +88,7 @@ class State:
     :ivar blocks: blocks that it has
     :ivar dirty: blocks that its origin lacks
     :ivar state: ``ok``, or ``pass-through`` without the cache's device;
-        ``failed`` if its clients get errors
+        ``failed`` if its clients get errors; :data:`HELD`
     :ivar device: path of the block device that clients use; empty if they use
         the export
     :ivar sequential: bytes in sequence after which requests are not cached;
@@ -278,6 +283,21 @@ class Engine(abc.ABC):
 
         :raises VolumeRefused: its origin cannot be written
         """
+
+    def recover(self, name: str, origin: str) -> None:
+        """Write a held volume's dirty blocks back; it is to be detached then.
+
+        :param origin: where the volume is now
+        :raises VolumeRefused: it is not held, or its origin cannot be written
+        """
+        raise VolumeRefused(f'volume {name} is not held')
+
+    def discard(self, name: str) -> None:
+        """Lose a held volume's dirty blocks, and detach it.
+
+        :raises VolumeRefused: it is not held
+        """
+        raise VolumeRefused(f'volume {name} is not held')
 
     @abc.abstractmethod
     def set_limit(self, name: str, limit: int) -> None:

@@ -70,6 +70,17 @@ class SsdcachedEngine(base.Engine):
             if name in self.volumes():
                 raise
 
+    def recover(self, name: str, origin: str) -> None:
+        """See :meth:`.base.Engine.recover`."""
+        self._send('recover', volume=name, origin=origin)
+
+    def discard(self, name: str) -> None:
+        """See :meth:`.base.Engine.discard`."""
+        state = self.volumes().get(name)
+        if state is None or state.state != base.HELD:
+            super().discard(name)
+        self._send('detach', volume=name, discard_dirty=True)
+
     def set_limit(self, name: str, limit: int) -> None:
         """See :meth:`.base.Engine.set_limit`."""
         self._send('set', volume=name, limit=limit)

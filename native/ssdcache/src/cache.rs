@@ -109,6 +109,9 @@ pub enum CacheError {
     /// It is being detached
     #[error("volume {0} is being detached; repeat it when that is done")]
     Detaching(String),
+    /// It is not held
+    #[error("volume {0} is not held: it is served, and needs not be recovered")]
+    NotHeld(String),
     /// Its origin is smaller
     #[error("volume {name}: its origin has {now} bytes, fewer than the {before} that were attached; detach it and attach it again")]
     Smaller {
@@ -535,14 +538,13 @@ impl Cache {
     /// # Errors
     /// An origin or the device cannot be written.
     pub fn close(&self) -> io::Result<()> {
-        let drained: Vec<io::Result<()>> = self
-            .volumes()
-            .iter()
-            .map(|v| self.write_back_all(v))
-            .collect();
+        let mut volumes = self.volumes();
+        // The device keeps what held ones lack.
+        volumes.retain(|volume| !volume.is_held());
+        let drained = volumes.iter().map(|v| self.write_back_all(v));
+        let drained: Vec<io::Result<()>> = drained.collect();
         drained.into_iter().collect::<io::Result<()>>()?;
         self.clear(&self.device.intents().finished())?;
-        let volumes = self.volumes();
         let ended = volumes.iter().map(|v| self.end_unsaved(v));
         ended
             .collect::<Result<(), CacheError>>()
@@ -575,15 +577,15 @@ impl Cache {
         let _closed = volume.close_gate();
         if mode == Mode::WriteBack {
             self.begin_unsaved(volume)?;
-        } else {
-            self.drain(volume)?;
+            // Before the first dirty block: a start writes those back of another mode.
+            self.keep(volume, |kept| kept.mode = mode as u8)?;
+            volume.set_mode(mode);
+            return Ok(());
         }
+        self.drain(volume)?;
         volume.set_mode(mode);
         self.keep(volume, |kept| kept.mode = mode as u8)?;
-        match mode {
-            Mode::WriteBack => Ok(()),
-            _ => self.end_unsaved(volume),
-        }
+        self.end_unsaved(volume)
     }
 
     /// Changes the most blocks of a volume, and evicts those above. Dirty ones are written back

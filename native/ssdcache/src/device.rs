@@ -189,6 +189,12 @@ impl Device {
         self.foreign
     }
 
+    /// Whether the host was started since it was last written.
+    #[must_use]
+    pub fn is_after_start(&self) -> bool {
+        self.rebooted
+    }
+
     /// Makes all that was written before survive a power cut.
     ///
     /// # Errors

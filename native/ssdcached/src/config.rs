@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use diffcache_ssdcache::cache::origin::held::{self, Held};
 use diffcache_ssdcache::cache::origin::{self, Named, Origins};
 use diffcache_ssdcache::cache::{Attachment, Cache, CacheError, DirtyMax, Mode, Options};
-use diffcache_ssdcache::device::format::{FormatError, Kept, VolumeRecord};
+use diffcache_ssdcache::device::format::{FormatError, Kept, VolumeRecord, MAX_ORIGIN};
 use diffcache_ssdcache::device::unsaved::Notes;
 use diffcache_ssdcache::device::{failure, Device, DeviceError, Place};
 use diffcache_ssdcache::partition::eviction::Policy;
@@ -123,6 +124,7 @@ impl VolumeConfig {
             admission: self.admission,
             random: random()?,
             kept: None,
+            held: None,
         })
     }
 
@@ -150,6 +152,8 @@ pub struct Config {
     dirty_max: Option<DirtyMax>,
     dirty_age: Option<Duration>,
     discard_dirty: bool,
+    /// Whether volumes in write-back are held after a start of the host.
+    hold: bool,
     /// Where failures of devices are noted.
     state: Option<PathBuf>,
     /// Blocks of a volume that are followed for its curve.
@@ -210,6 +214,7 @@ impl Config {
                 self.dirty_age = Some(Duration::from_secs(value.parse().map_err(number)?));
             }
             "discard_dirty" => self.discard_dirty = value == "true",
+            "hold" => self.hold = value == "true",
             "state" => self.state = Some(value.into()),
             "control" => self.control = Some(value.into()),
             "socket" => self.socket = Some(value.into()),
@@ -255,7 +260,10 @@ impl Config {
         let named: HashSet<String> = attachments.iter().map(|a| a.name.clone()).collect();
         for record in lasting(&device)? {
             if !named.contains(&record.0.name) {
-                attachments.push(reattach(record, &origins)?);
+                attachments.push(match self.is_to_be_held(&device, &record.1) {
+                    true => hold(record)?,
+                    false => reattach(record, &origins)?,
+                });
             }
         }
         let options = Options {
@@ -273,6 +281,12 @@ impl Config {
         }
         let cache = Cache::open(device, options, attachments)?.noting_unsaved(notes)?;
         Ok(cache.noting_failure(Box::new(move |error| failure::note(&note, error))))
+    }
+
+    /// Whether it is not known that a volume, whose origin may lack blocks, is still of this host.
+    fn is_to_be_held(&self, device: &Device, kept: &Kept) -> bool {
+        let unknown = self.hold && device.is_after_start();
+        kept.origin.starts_with(held::PREFIX) || unknown && kept.mode == Mode::WriteBack as u8
     }
 
     /// What opens origins, always the same.
@@ -437,6 +451,37 @@ fn reattach(
         admission: kept.admission,
         random: random()?,
         kept: Some(kept.origin),
+        held: None,
+    })
+}
+
+/// Keeps a volume, whose dirty blocks stay on the device, from its origin. Its record says so: a
+/// later start holds it, too.
+fn hold((record, kept): (VolumeRecord, Kept)) -> Result<Attachment, ConfigError> {
+    let held = Arc::new(Held::new(record.size));
+    let mut origin = kept.origin;
+    if !origin.starts_with(held::PREFIX) {
+        origin.insert_str(0, held::PREFIX);
+        eprintln!(
+            "diffcache-ssdcached: volume {}: held, the host was started since it was in write-back",
+            record.name
+        );
+    }
+    // It is for people: nothing is opened by this name.
+    while origin.len() > MAX_ORIGIN {
+        origin.pop();
+    }
+    Ok(Attachment {
+        name: record.name,
+        origin_id: record.origin,
+        origin: Box::new(held.clone()),
+        mode: Mode::WriteBack,
+        limit: kept.limit,
+        sequential: kept.sequential,
+        admission: kept.admission,
+        random: random()?,
+        kept: Some(origin),
+        held: Some(held),
     })
 }
 

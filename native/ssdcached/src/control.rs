@@ -90,6 +90,8 @@ enum Command {
     Disconnect { volume: String },
     /// Changes settings of a volume.
     Set(Changes),
+    /// Writes the dirty blocks of a held volume back to its origin.
+    Recover { volume: String, origin: String },
     /// Writes the dirty blocks of a volume back, and makes what was written to it durable.
     Flush { volume: String },
     /// Forgets what is cached of a volume.
@@ -240,6 +242,15 @@ impl Commands {
                 self.clients.disconnect(&cache.volume(&volume)?.export());
             }
             Command::Set(changes) => self.change(&changes)?,
+            Command::Recover { volume, origin } => {
+                let volume = cache.volume(&volume)?;
+                let opened = self.origins.open(&origin);
+                let opened = opened.map_err(|source| ConfigError::File {
+                    path: origin.into(),
+                    source,
+                })?;
+                cache.recover(&volume, opened.disk)?;
+            }
             Command::Flush { volume } => {
                 let volume = cache.volume(&volume)?;
                 cache.flush_back(&volume)?;

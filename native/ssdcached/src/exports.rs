@@ -21,7 +21,7 @@ impl Exports for Volumes {
 
     fn find(&self, name: &str) -> Option<Arc<CachedVolume>> {
         let mut volumes = self.cache.volumes().into_iter();
-        let volume = volumes.find(|volume| volume.export() == name)?;
+        let volume = volumes.find(|volume| volume.export() == name && !volume.is_held())?;
         Some(Arc::new(CachedVolume {
             cache: self.cache.clone(),
             gate: self.gate.clone(),

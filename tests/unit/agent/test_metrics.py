@@ -93,6 +93,17 @@ class MoveCollectorTest(base.TestCase):
                 ('warmed_bytes_total', {}))))
 
 
+class FlushCollectorTest(base.TestCase):
+
+    def test_flushes_by_outcome(self):
+        found = mock.Mock(flushes={'done': 2, 'failed': 1})
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(metrics.FlushCollector(found))
+        self.assertEqual([2, 1], [registry.get_sample_value(
+            'diffcache_ssd_cache_flushes_total', {'outcome': outcome})
+            for outcome in ('done', 'failed')])
+
+
 class CarryCollectorTest(base.TestCase):
 
     def test_profiles_by_outcome(self):

@@ -37,11 +37,25 @@ class TestMain(base.TestCase):
                  'control = /c', 'state_dir = /n', 'admission = 2')
         wanted = {'device': '/d', 'socket': '/s', 'control': '/c',
                   'state': '/n', 'capacity': 256, 'volumes': (),
-                  'admission': 2}
+                  'admission': 2, 'holds': True}
         found, _, errors = self.run_main(*lines)
         self.assertEqual(([server.Server(**wanted)], ''), (found, errors))
         found, _, _ = self.run_main(*lines, words=('--format',))
         self.assertEqual([server.Server(**wanted, is_new=True)], found)
+
+    def test_dirty_blocks(self):
+        lines = ('device = /d', 'capacity = 1MiB', 'socket = /s',
+                 'control = /c')
+        [found], _, _ = self.run_main(*lines)
+        self.assertEqual(('50%', 30), (found.dirty_max, found.dirty_age))
+        [found], _, _ = self.run_main(*lines, 'dirty_max = 1000',
+                                      'dirty_age = 5')
+        self.assertEqual(('1000', 5), (found.dirty_max, found.dirty_age))
+        for text in ('101%', '-1', 'half', ''):
+            found, code, errors = self.run_main(*lines, f'dirty_max = {text}')
+            self.assertEqual(([], 1), (found, code))
+            self.assertIn(f'[ssd_cache] dirty_max: {text!r} is neither',
+                          errors)
 
     def test_options_that_are_missing(self):
         lines = ['device = /d', 'capacity = 1MiB', 'control = /c']
@@ -55,7 +69,7 @@ class TestMain(base.TestCase):
 
     def test_options_that_cannot_be_used(self):
         for line in ('capacity = much', 'capacity = 4095', 'admission = 0',
-                     'reconnect_delay = 0'):
+                     'reconnect_delay = 0', 'dirty_age = -1'):
             found, code, errors = self.run_main('device = /d', line)
             self.assertEqual(([], 1), (found, code), line)
             self.assertIn('error:', errors)

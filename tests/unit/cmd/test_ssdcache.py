@@ -100,6 +100,9 @@ class TestControl(SsdcacheTest):
                 self.send(name, 'v', '--discard-dirty'))
         self.assertEqual(mock.call('c', 'set', volume='v', limit=3),
                          self.send('set', 'v', '--limit', 3))
+        self.assertEqual(
+            mock.call('c', 'recover', volume='v', origin='/dev/v'),
+            self.send('recover', 'v', '/dev/v'))
         for name in ('resize', 'disconnect'):
             self.assertEqual(mock.call('c', name, volume='v'),
                              self.send(name, 'v'))

@@ -147,6 +147,9 @@ class TestAnswers(LocalClientTest):
         self.client.resize_volume('v')
         self.client.disconnect_volume('v')
         self.client.report_page_cache('a/server', 4096, ['v'])
+        self.client.drain_volume('v', 2.5, True)
+        self.client.give_volume_back('v')
+        self.client.forget_volume('v')
         self.client.detach_volume('v')
         self.assertEqual([
             ('PUT', '/v1/ssd-cache/volumes/v%2Fw', {'origin': '/d'}, None),
@@ -157,6 +160,10 @@ class TestAnswers(LocalClientTest):
             ('POST', '/v1/ssd-cache/volumes/v/disconnect', None, None),
             ('PUT', '/v1/ssd-cache/guests/a%2Fserver',
              {'page_cache': 4096, 'volumes': ['v']}, None),
+            ('PUT', '/v1/ssd-cache/volumes/v/leave',
+             {'seconds': 2.5, 'leaves': True}, None),
+            ('DELETE', '/v1/ssd-cache/volumes/v/leave', None, None),
+            ('POST', '/v1/ssd-cache/volumes/v/forgotten', None, None),
             ('DELETE', '/v1/ssd-cache/volumes/v', None, None)],
             self.agent.asked)
 

@@ -75,7 +75,7 @@ KEYSTONE_SERVICE_URI=http://10.0.0.1/identity SERVICE_PROJECT_NAME=service
 SERVICE_DOMAIN_NAME=Default NOVA_INSTANCES_PATH=$1/instances
 NOVA_CONF=nova.conf GLANCE_API_CONF=glance-api.conf GLANCE_CONF_DIR=glance
 GLANCE_CACHE_CONF=glance-cache.conf TEMPEST_CONFIG=tempest.conf
-GLANCE_URL=http://10.0.0.1/image
+GLANCE_URL=http://10.0.0.1/image CINDER_CONF=cinder.conf
 DIFFCACHE_CONF_DIR=$1/etc SERVICE_LISTEN_ADDRESS='{listen}'
 DIFFCACHE_LAZY={lazy} DIFFCACHE_SSD_CACHE={ssd_cache}
 SYSTEMD_DIR=$1/systemd DISTRO={distro} GROUPS_BEFORE='{groups}'
@@ -90,7 +90,7 @@ esac
 . {plugin}/plugin.sh "$@"
 {after}
 '''
-EVERYTHING = 'key,g-api,n-api,n-sch,n-cpu,nova,tempest'
+EVERYTHING = 'key,g-api,n-api,n-sch,n-cpu,nova,cinder,tempest'
 # What reads each file that the plugin writes options of the suite to.
 READERS = {'diffcache.conf': opts, 'agent.conf': opts,
            'repository.conf': opts, 'nova.conf': nova_options,
@@ -472,7 +472,7 @@ fi
 
     def test_notifications_go_to_the_topic_that_is_read(self):
         options = self.options(self.run_phase('stack', 'post-config'))
-        for name in ('nova.conf', 'glance-api.conf'):
+        for name in ('nova.conf', 'glance-api.conf', 'cinder.conf'):
             self.assertEqual('diffcache', options[name][
                 'oslo_messaging_notifications', 'topics'])
         # Versioned ones have a topic of their own, which nothing reads.

@@ -40,6 +40,10 @@ NAME = imagecache.get_cache_fname(IMAGE)
 FOLDER = str(pathlib.Path(
     diffcache_openstack.nova.__file__).parent / 'virt')
 DOWNLOADED = b'\x02' * 65536
+VOLUME = '3e1c7a52-0d4b-4a65-8d43-0c4b2f7f1d10'
+DOCUMENT = f"""<domain><devices><disk type='network'>
+<source protocol='nbd'><host transport='unix' socket='/run/nbd'/></source>
+<serial>{VOLUME}</serial></disk></devices></domain>"""
 
 
 class DriverTest(needs.NovaTest):
@@ -139,6 +143,9 @@ class TestLiveMigration(DriverTest):
         self.driver = self.load()
         self.server = mock.Mock(uuid='a-server', image_ref=IMAGE)
         self.guest = self.patch(self.driver._host, 'get_guest').return_value
+        self.guest._domain.XMLDesc.return_value = DOCUMENT
+        self.client = self.patch(self.driver._volumes, 'client')
+        self.driver._volumes._notes.begin(VOLUME)
         self.own = {
             end: self.patch(nova.virt.libvirt.driver.LibvirtDriver,
                             f'check_can_live_migrate_{end}')
@@ -178,6 +185,116 @@ class TestLiveMigration(DriverTest):
         self.assert_passed_on('destination')
         self.server.image_ref = ''
         self.assert_passed_on('destination')
+
+    def test_volumes_are_drained_before(self):
+        self.assert_passed_on('source')
+        self.client.drain_volume.assert_called_once_with(
+            VOLUME, mock.ANY, False)
+        self.client.drain_volume.side_effect = exceptions.Busy(
+            'volume has 3 blocks, repeat this')
+        error = self.assertRaises(exception.MigrationPreCheckError,
+                                  self.check, 'source')
+        self.assertIn('3 blocks, repeat this', str(error))
+
+    def migrate(self):
+        own = self.patch(nova.virt.libvirt.driver.LibvirtDriver,
+                         'live_migration')
+        recover = mock.Mock()
+        self.driver.live_migration(None, self.server, 'dest', 'post', recover,
+                                   False, 'data')
+        return own, recover
+
+    def test_they_are_drained_when_it_begins(self):
+        own, recover = self.migrate()
+        self.client.drain_volume.assert_called_once_with(
+            VOLUME, mock.ANY, True)
+        own.assert_called_once_with(None, self.server, 'dest', 'post',
+                                    recover, False, 'data')
+        recover.assert_not_called()
+
+    def test_it_is_rolled_back_if_they_are_not(self):
+        self.client.drain_volume.side_effect = exceptions.Busy('3 blocks')
+        with self.assertLogs(driver.LOG, 'ERROR') as logs:
+            own, recover = self.migrate()
+        self.assertIn('3 blocks', logs.output[0])
+        recover.assert_called_once_with(None, self.server, 'dest', 'data')
+        own.assert_not_called()
+
+    def test_a_rollback_gives_them_back(self):
+        own = self.patch(nova.virt.libvirt.driver.LibvirtDriver,
+                         'rollback_live_migration_at_source')
+        self.driver.rollback_live_migration_at_source(None, self.server, {})
+        own.assert_called_once_with(None, self.server, {})
+        self.client.give_volume_back.assert_called_once_with(VOLUME)
+
+    def test_a_start_gives_those_back_that_are_not_migrated(self):
+        self.patch(self.driver, '_active_guests',
+                   return_value=[self.guest])
+        self.guest._domain.jobInfo.return_value = [
+            libvirt.VIR_DOMAIN_JOB_UNBOUNDED]
+        self.driver._give_back_volumes()
+        self.client.give_volume_back.assert_not_called()
+        self.guest._domain.jobInfo.return_value = [
+            libvirt.VIR_DOMAIN_JOB_NONE]
+        self.driver._give_back_volumes()
+        self.client.give_volume_back.assert_called_once_with(VOLUME)
+
+
+class TestVolumes(DriverTest):
+    """Volumes in write-back of servers that end, or get another volume."""
+
+    def setUp(self):
+        super().setUp()
+        self.driver = self.load()
+        self.notes = self.driver._volumes._notes
+        self.notes.begin(VOLUME)
+        self.client = self.patch(self.driver._volumes, 'client')
+        self.client.ssd_cache.return_value = {'volumes': {}}
+        self.connection = {'serial': VOLUME, 'data': {}}
+        self.server = mock.Mock(uuid='a-server', host='compute-1')
+        self.own = {
+            name: self.patch(nova.virt.libvirt.driver.LibvirtDriver, name)
+            for name in ('cleanup', 'swap_volume')}
+
+    def clean_up(self):
+        info = {'block_device_mapping': [
+            {'connection_info': each} for each in (
+                self.connection, {}, {'serial': 'other', 'data': {}})]}
+        self.driver.cleanup(None, self.server, None, info,
+                            destroy_disks=True)
+
+    def test_notes_are_beside_the_socket_or_where_the_option_says(self):
+        self.assertEqual(self.directory / 'write_back' / VOLUME,
+                         self.notes.path(VOLUME))
+        self.set('write_back_notes', '/n', 'diffcache')
+        self.assertEqual(pathlib.Path('/n/v'), driver._notes().path('v'))
+
+    def test_nova_would_ignore_an_error_and_give_the_volume_to_others(self):
+        self.client.detach_volume.side_effect = exceptions.Conflict('dead')
+        error = self.assertRaises(exception.VolumeDetachFailed, self.clean_up)
+        self.assertIn('dead', str(error))
+        self.own['cleanup'].assert_not_called()
+        self.client.detach_volume.side_effect = None
+        self.clean_up()
+        self.client.detach_volume.assert_called_with(VOLUME)
+        self.own['cleanup'].assert_called_once()
+        self.client.forget_volume.assert_not_called()
+
+    def test_a_server_that_was_evacuated_while_this_host_was_down(self):
+        self.server.host = 'compute-2'
+        self.clean_up()
+        self.client.forget_volume.assert_called_once_with(VOLUME)
+        self.client.detach_volume.assert_not_called()
+        self.client.drain_volume.assert_not_called()
+
+    def test_a_volume_that_is_replaced(self):
+        args = (None, self.connection, {}, self.server, '/dev/vdb', 0)
+        self.driver.swap_volume(*args)
+        self.own['swap_volume'].assert_called_once_with(*args)
+        self.client.drain_volume.side_effect = exceptions.Busy('3 blocks')
+        self.assertRaises(exception.VolumeDetachFailed,
+                          self.driver.swap_volume, *args)
+        self.own['swap_volume'].assert_called_once()
 
 
 class TestAging(DriverTest):

@@ -25,6 +25,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import tally
 from diffcache_openstack.nova import volumes
 from diffcache_openstack.ssdcache import origins
+from diffcache_openstack.ssdcache import write_back_notes
 from tests.unit.nova import test_volume_nodes
 
 VOLUME = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
@@ -94,9 +95,10 @@ class VolumesTest(needs.NovaTest):
             self.addCleanup(setattr, disk, name, getattr(disk, name))
         volumes.install()
         self.client = mock.Mock()
-        self.client.attach_volume.return_value = dict(EXPORT)
         self.tally = tally.Tally(self.directory / 'tally.json')
-        self.cache = volumes.VolumeCache(self.client, self.tally)
+        self.client.attach_volume.return_value = dict(EXPORT)
+        self.notes = write_back_notes.Notes(self.directory / 'write_back')
+        self.cache = volumes.VolumeCache(self.client, self.tally, self.notes)
         self.driver = Driver()
         self.mapping = self.enterContext(mock.patch.object(
             block_device.BlockDeviceMapping, 'get_by_volume_and_instance',
@@ -470,3 +472,213 @@ class TestLiveMigration(VolumesTest):
             exceptions.ServiceUnavailable('down')
         self.cache.begin([connection])
         self.assertEqual({'ServiceUnavailable': 1}, self.uncached())
+
+
+class TestWriteBack(VolumesTest):
+    """Volumes that may lack blocks which the cache has."""
+
+    def setUp(self):
+        super().setUp()
+        self.notes.begin(VOLUME)
+        self.client.ssd_cache.return_value = {
+            'volumes': {VOLUME: {'dirty': 5}}}
+
+    def end_note(self, *_args, **_fields):
+        self.notes.end(VOLUME)
+
+    def assert_refused(self, kind, work, *words):
+        error = self.assertRaises(kind, work)
+        for word in (VOLUME, *words):
+            self.assertIn(word, str(error))
+
+    def test_a_detach_that_fails_keeps_the_volume_here(self):
+        connection = self.connection()
+        for error in (exceptions.ServiceUnavailable('down'),
+                      exceptions.Conflict('dead storage')):
+            self.client.detach_volume.side_effect = error
+            self.assert_refused(
+                exception.VolumeDetachFailed,
+                lambda: self.around(connection).disconnect_volume(
+                    connection, INSTANCE, force=True),
+                '5 blocks', str(error), 'Repeat this')
+        self.client.ssd_cache.side_effect = exceptions.ServiceUnavailable('x')
+        self.assert_refused(
+            exception.VolumeDetachFailed,
+            lambda: self.around(connection).disconnect_volume(
+                connection, INSTANCE), 'an unknown number of blocks')
+        self.assertEqual([], self.driver.asked)
+
+    def test_it_is_drained_before_as_long_as_blocks_become_fewer(self):
+        left = [5, 3, 2]
+        self.client.ssd_cache.side_effect = lambda: {
+            'volumes': {VOLUME: {'dirty': left.pop(0)}}}
+        self.client.drain_volume.side_effect = [
+            exceptions.Busy('5'), exceptions.Busy('3'), exceptions.Busy('2'),
+            None]
+        connection = self.connection()
+        self.around(connection).disconnect_volume(connection, INSTANCE)
+        self.assertEqual([], left)
+        self.client.detach_volume.assert_called_once_with(VOLUME)
+        self.assertEqual([('disconnect', False)], self.driver.asked)
+
+    def test_blocks_that_do_not_become_fewer(self):
+        self.client.drain_volume.side_effect = exceptions.Busy('stuck')
+        connection = self.connection()
+        self.assert_refused(
+            exception.VolumeDetachFailed,
+            lambda: self.around(connection).disconnect_volume(
+                connection, INSTANCE), 'stuck')
+        self.assertEqual(2, self.client.drain_volume.call_count)
+
+    def test_it_is_never_used_without_the_cache(self):
+        for error in (exceptions.ServiceUnavailable('down'),
+                      exceptions.NoSpace('failed'),
+                      exceptions.Conflict('held')):
+            self.client.attach_volume.side_effect = error
+            connection = self.connection()
+            self.assert_refused(
+                exception.VolumeAttachFailed,
+                lambda: self.around(connection).connect_volume(
+                    connection, INSTANCE), '5 blocks', str(error))
+            self.assertNotIn(volumes.KEY, connection['data'])
+        self.driver.connect_volume = lambda connection, instance: None
+        connection = self.connection()
+        self.assert_refused(
+            exception.VolumeAttachFailed,
+            lambda: self.around(connection).connect_volume(
+                connection, INSTANCE), 'no block device')
+        self.assertEqual({}, self.uncached())
+
+    def test_a_note_that_cannot_be_looked_for_counts(self):
+        self.end_note()
+        with mock.patch.object(self.notes, 'has',
+                               side_effect=PermissionError('no')):
+            self.client.attach_volume.side_effect = \
+                exceptions.ServiceUnavailable('down')
+            connection = self.connection()
+            self.assert_refused(
+                exception.VolumeAttachFailed,
+                lambda: self.around(connection).connect_volume(
+                    connection, INSTANCE))
+
+    def test_notes_that_are_not_seen_here(self):
+        self.end_note()
+        self.client.attach_volume.return_value = {**EXPORT, 'noted': True}
+        connection = self.connection()
+        with self.assertLogs(volumes.LOG, 'WARNING') as logs:
+            self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertIn('[diffcache] write_back_notes', logs.output[0])
+        self.client.detach_volume.assert_called_once_with(VOLUME)
+        self.assertNotIn(volumes.KEY, connection['data'])
+
+    def test_an_agent_that_notes_nothing(self):
+        self.end_note()
+        connection = self.connection()
+        connection['data']['qos_specs'] = {
+            'diffcache:ssd_cache': 'write-back'}
+        with self.assertLogs(volumes.LOG, 'WARNING') as logs:
+            self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertIn('agent is older', logs.output[0])
+        self.client.detach_volume.assert_called_once_with(VOLUME)
+        self.assertNotIn(volumes.KEY, connection['data'])
+
+    def test_a_type_in_write_back(self):
+        self.client.attach_volume.return_value = {**EXPORT, 'noted': True}
+        connection = self.connection()
+        connection['data']['qos_specs'] = {
+            'diffcache:ssd_cache': 'write-back'}
+        self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertEqual('write-back',
+                         connection['data'][volumes.KEY]['mode'])
+        with self.cache.migrating('source'):
+            self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertEqual('pass-through',
+                         connection['data'][volumes.KEY]['mode'])
+        self.cache.begin([connection])
+        self.client.set_volume_mode.assert_called_once_with(VOLUME,
+                                                            'write-back')
+
+    def test_a_type_that_is_cached_no_more(self):
+        for connection in (
+                {'serial': VOLUME, 'data': {}},
+                self.connection({'weight': 'heavy'}),
+                self.connection(data={'access_mode': 'ro'})):
+            self.notes.begin(VOLUME)
+            self.driver.asked.clear()
+            self.client.detach_volume.side_effect = exceptions.Conflict('no')
+            driver = self.around(connection)
+            for work in (driver.connect_volume, driver.disconnect_volume):
+                self.assertRaises(exception.VolumeDetachFailed, work,
+                                  connection, INSTANCE)
+            self.assertEqual([], self.driver.asked)
+            self.client.detach_volume.side_effect = self.end_note
+            driver.connect_volume(connection, INSTANCE)
+            driver.disconnect_volume(connection, INSTANCE)
+            self.assertEqual(['connect', ('disconnect', False)],
+                             self.driver.asked)
+            self.assertIs(self.driver, self.around(connection))
+
+    def test_a_volume_that_is_replaced_is_drained_before(self):
+        self.client.drain_volume.side_effect = exceptions.Busy('stuck')
+        with self.assertRaises(exception.VolumeDetachFailed):
+            with self.cache.replacing(self.connection()):
+                self.fail('it was replaced')
+        self.client.drain_volume.side_effect = None
+        with self.assertRaises(ZeroDivisionError):
+            with self.cache.replacing(self.connection()):
+                raise ZeroDivisionError
+        self.client.give_volume_back.assert_called_once_with(VOLUME)
+
+    def test_the_volume_in_its_place_stays_out_of_write_back(self):
+        wanted = volumes.qos.parse({'diffcache:ssd_cache': 'write-back'})
+        self.assertEqual('write-back', self.cache.mode(wanted))
+        connection = self.connection()
+        with self.cache.replacing(connection):
+            self.client.drain_volume.reset_mock()
+            self.assertEqual('write-through', self.cache.mode(wanted))
+            self.around(connection).connect_volume(connection, INSTANCE)
+        self.client.drain_volume.assert_called_once_with(
+            VOLUME, volumes._DRAIN_S, leaves=True)
+        self.assertEqual('write-back', self.cache.mode(wanted))
+
+
+class TestMigration(VolumesTest):
+
+    def test_all_volumes_are_drained_in_one_time(self):
+        clock = iter((0.0, 10.0, 50.0))
+        with mock.patch.object(volumes.time, 'monotonic',
+                               side_effect=lambda: next(clock)):
+            self.cache.prepare(['a', 'b'], leaves=True)
+        self.assertEqual([mock.call('a', 20.0, True),
+                          mock.call('b', 0.0, True)],
+                         self.client.drain_volume.call_args_list)
+
+    def test_volumes_that_the_cache_does_not_have(self):
+        self.client.drain_volume.side_effect = exceptions.NotFound('none')
+        self.cache.prepare(['a', 'b'], leaves=False)
+        self.client.give_volume_back.side_effect = [
+            exceptions.NotFound('old'), exceptions.ServiceUnavailable('x')]
+        with self.assertLogs(volumes.LOG, 'WARNING') as logs:
+            self.cache.give_back(['a', 'b'])
+        self.assertIn('Volume b stays in write-through', logs.output[0])
+
+    def test_a_volume_that_was_lost_with_the_device(self):
+        self.client.drain_volume.side_effect = exceptions.NotFound('none')
+        self.notes.begin('b')
+        self.assertRaises(exceptions.NotFound, self.cache.prepare,
+                          ['a', 'b'], True)
+
+    def test_without_an_agent_those_leave_that_lack_nothing(self):
+        self.client.drain_volume.side_effect = \
+            exceptions.ServiceUnavailable('down')
+        with self.assertLogs(volumes.LOG, 'WARNING') as logs:
+            self.cache.prepare(['a', 'b'], leaves=True)
+        self.assertEqual(2, len(logs.output))
+        self.notes.begin('b')
+        self.assertRaises(exceptions.ServiceUnavailable, self.cache.prepare,
+                          ['a', 'b'], True)
+
+    def test_one_that_takes_too_long(self):
+        self.notes.begin('a')
+        self.client.drain_volume.side_effect = exceptions.Busy('3 blocks')
+        self.assertRaises(exceptions.Busy, self.cache.prepare, ['a'], True)

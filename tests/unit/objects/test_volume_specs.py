@@ -29,6 +29,8 @@ class TestParse(base.TestCase):
         self.assertEqual(
             volume_specs.Specs('write-through'),
             volume_specs.parse({CACHE: 'write-through', 'other': 'x'}))
+        self.assertEqual(volume_specs.Specs('write-back'),
+                         volume_specs.parse({CACHE: 'write-back'}))
         self.assertEqual(
             volume_specs.Specs('write-around', 262144, 524288, 2.5, 3.0,
                                'hit=0.9', 1000000, 2, True),
@@ -41,7 +43,7 @@ class TestParse(base.TestCase):
 
     def test_what_is_refused(self):
         for key, value in (
-                ('', 'write-back'), ('', ''), ('', 'fast'), (':min', '-1'),
+                ('', 'pass-through'), ('', ''), ('', 'fast'), (':min', '-1'),
                 (':min', 'much'), (':max', '1 PiB2'), (':weight', '0'),
                 (':weight', 'nan'), (':weight', 'inf'), (':weight', 'x'),
                 (':priority', '0'), (':sla', 'hit=2'), (':sla', 'good'),

@@ -99,10 +99,14 @@ class TestCommand(base.TestCase):
                           'format=false', 'evict=lru', 'admission=1',
                           f'state={self.directory / "state"}',
                           'dirty_max=50%', 'dirty_age=30',
-                          'discard_dirty=false', 'ready_fd=7'):
+                          'discard_dirty=false', 'hold=false', 'ready_fd=7'):
             self.assertIn(parameter, line)
         self.assertIn('"limit": 10', line[-1])
         self.assertIn('"sequential": 0', line[-1])
+
+    def test_volumes_that_are_held(self):
+        line = server.command(dataclasses.replace(self.server, holds=True), 7)
+        self.assertIn('hold=true', line)
 
     def test_sequences(self):
         volumes = (server.Volume('a', 'x'),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
+use super::origin::held::Held;
 use super::origin::Origins;
 use super::pace::Pace;
 use super::state::State;
@@ -36,6 +37,8 @@ pub struct Attachment {
     pub random: [u8; 24],
     /// The path of its origin, if it stays until it is detached without being named at a start.
     pub kept: Option<String>,
+    /// Its origin, if it is held.
+    pub held: Option<Arc<Held>>,
 }
 
 /// A number that identifies an origin, by where it is, and by when it was created: a file
@@ -101,7 +104,9 @@ impl Cache {
             if volume.mode() != Mode::WriteBack {
                 cache.drain(&volume)?;
             }
-            cache.shrink(&volume)?;
+            if !volume.is_held() {
+                cache.shrink(&volume)?;
+            }
         }
         Ok(cache)
     }
@@ -295,7 +300,9 @@ pub(super) fn attach(
         sequential,
         admission,
     });
-    let Attachment { name, origin, .. } = attachment;
+    let Attachment {
+        name, origin, held, ..
+    } = attachment;
     let size = size_of_origin(&name, origin.as_ref())?;
     let is_it = |place: &Option<VolumeRecord>| place.as_ref().is_some_and(|old| old.name == name);
     let known = places.iter().position(is_it);
@@ -333,6 +340,6 @@ pub(super) fn attach(
     places[place] = Some(wanted.clone());
     let ids = (id, partition);
     let followed = (sequential, samples);
-    let volume = Volume::new(ids, place as u16, wanted, origin, mode, followed);
+    let volume = Volume::new(ids, place as u16, wanted, (origin, held), mode, followed);
     Ok(Arc::new(volume))
 }

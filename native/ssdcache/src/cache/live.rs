@@ -6,6 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use super::attach::{attach, check_admission, check_attachment, size_of_origin};
 use super::volume::{Mode, Volume};
 use super::{origin_error, touched, Attachment, Cache, CacheError};
+use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord, BLOCK, VOLUMES};
 use crate::partition::{PartitionId, VolumeId};
 
@@ -213,6 +214,29 @@ impl Cache {
             volume.ending.store(false, Ordering::Release);
         }
         ended
+    }
+
+    /// Writes the dirty blocks of a held volume back to its origin. It is held without them then,
+    /// and to be detached: a caller that did not wait for the end finds out from its state.
+    ///
+    /// # Errors
+    /// It is not held; the origin is smaller than it was, or cannot be written: the volume keeps
+    /// the dirty blocks that are left; the device cannot be written.
+    pub fn recover(&self, volume: &Volume, origin: Box<dyn Disk>) -> Result<(), CacheError> {
+        let name = volume.name();
+        let held = volume.held.as_ref();
+        let held = held.ok_or_else(|| CacheError::NotHeld(name.to_owned()))?;
+        let (before, now) = (volume.size(), size_of_origin(name, origin.as_ref())?);
+        if now < before {
+            let name = name.to_owned();
+            return Err(CacheError::Smaller { name, before, now });
+        }
+        if !held.release(origin) {
+            return Err(CacheError::Detaching(name.to_owned()));
+        }
+        let written = self.set_mode(volume, Mode::WriteThrough);
+        held.hold();
+        written
     }
 
     fn end(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {

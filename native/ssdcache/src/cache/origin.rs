@@ -2,6 +2,7 @@
 
 pub mod daemon;
 pub mod direct;
+pub mod held;
 pub mod nbd;
 
 use std::collections::HashMap;
@@ -79,7 +80,8 @@ impl Origins {
     /// Whether this may be the name of an origin.
     #[must_use]
     pub fn is_name(name: &str) -> bool {
-        name.starts_with('/') || name.starts_with(JSON) || Address::parse(name).is_ok()
+        let known = ["/", JSON, held::PREFIX];
+        known.iter().any(|prefix| name.starts_with(prefix)) || Address::parse(name).is_ok()
     }
 
     /// Opens an origin.

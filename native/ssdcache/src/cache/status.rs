@@ -87,10 +87,10 @@ impl Cache {
             let latencies = [("hit", &volume.hit), ("miss", &volume.miss)];
             VolumeStatus {
                 mode: volume.mode(),
-                state: if self.is_left_aside(volume) {
-                    "pass-through"
-                } else {
-                    "ok"
+                state: match (volume.is_held(), self.is_left_aside(volume)) {
+                    (true, _) => "held",
+                    (false, true) => "pass-through",
+                    (false, false) => "ok",
                 },
                 export: volume.export(),
                 limit: state.blocks.limit(volume.partition),

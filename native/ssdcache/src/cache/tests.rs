@@ -48,6 +48,7 @@ fn attachment(name: &str, origin: &MemoryDisk, limit: u32) -> Attachment {
         admission: 0,
         random: random(),
         kept: None,
+        held: None,
     }
 }
 

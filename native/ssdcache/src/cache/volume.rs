@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::access::{Access, Epoch};
 use super::latency::Latency;
+use super::origin::held::Held;
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord};
 use crate::partition::{PartitionId, Streams, VolumeId};
@@ -112,6 +113,8 @@ pub struct Volume {
     /// Whether it is being detached.
     pub(super) ending: AtomicBool,
     pub(super) origin: Box<dyn Disk>,
+    /// The origin, if it is held.
+    pub(super) held: Option<Arc<Held>>,
     pub(super) counters: Counters,
     pub(super) hit: Latency,
     pub(super) miss: Latency,
@@ -175,7 +178,7 @@ impl Volume {
         (id, partition): (VolumeId, PartitionId),
         record: u16,
         attachment: VolumeRecord,
-        origin: Box<dyn Disk>,
+        (origin, held): (Box<dyn Disk>, Option<Arc<Held>>),
         mode: Mode,
         (sequential, samples): (u64, usize),
     ) -> Self {
@@ -188,6 +191,7 @@ impl Volume {
             ending: AtomicBool::new(false),
             attachment,
             origin,
+            held,
             counters: Counters::default(),
             hit: Latency::default(),
             miss: Latency::default(),
@@ -267,6 +271,12 @@ impl Volume {
     #[must_use]
     pub fn epoch(&self) -> Option<Arc<Epoch>> {
         self.access.last()
+    }
+
+    /// Whether nothing is written to its origin until it is recovered.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
     }
 
     /// Its name.

@@ -340,7 +340,7 @@ impl Cache {
     }
 
     fn due(&self, volume: &Volume) -> Option<Selection> {
-        if volume.mode() != Mode::WriteBack {
+        if volume.mode() != Mode::WriteBack || volume.is_held() {
             return None;
         }
         let state = self.lock();

@@ -105,6 +105,21 @@ class TestVolumes(ApiTest):
         self.volumes.note_page_cache.assert_called_once_with(
             'a-server', 3, ('7a1dbe2a',))
 
+    def test_servers_that_leave(self):
+        leave = f'{PATH}/leave'
+        self.assertEqual(204, self.ask('PUT', leave, {
+            'seconds': 2.5, 'leaves': True})[0])
+        self.volumes.drain.assert_called_once_with('7a1dbe2a', 2.5, True)
+        self.assertEqual(204, self.ask('DELETE', leave)[0])
+        self.volumes.give_back.assert_called_once_with('7a1dbe2a')
+        self.assertEqual(204, self.ask('POST', f'{PATH}/forgotten')[0])
+        self.volumes.forget.assert_called_once_with('7a1dbe2a')
+        self.volumes.drain.side_effect = exceptions.Busy('3 blocks')
+        status, document = self.ask('PUT', leave, {'seconds': 0,
+                                                   'leaves': False})
+        self.assertEqual((503, 'Busy', '3 blocks'), (
+            status, document['error']['type'], document['error']['message']))
+
     def test_hosts_without_a_cache(self):
         app = self.new(None)
         for method, path, body in (
@@ -122,6 +137,10 @@ class TestVolumes(ApiTest):
                 ('PUT', PATH, b'x'), ('PUT', PATH, []), ('PUT', PATH, {}),
                 ('PUT', PATH, {'origin': '/dev/a', 'mode': 'fast'}),
                 ('PATCH', PATH, {'max': 9}),
+                ('PUT', f'{PATH}/leave', {'seconds': 1}),
+                ('PUT', f'{PATH}/leave', {'seconds': True, 'leaves': True}),
+                ('PUT', f'{PATH}/leave', {'seconds': 301, 'leaves': True}),
+                ('PUT', f'{PATH}/leave', {'seconds': 1, 'leaves': 'no'}),
                 ('PATCH', PATH, {'generation': True}),
                 ('PATCH', PATH, {'generation': '1'}), ('PATCH', PATH, [1]),
                 ('PUT', f'{PATH}/mode', {'mode': 'fast'}),

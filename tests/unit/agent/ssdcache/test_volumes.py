@@ -62,7 +62,7 @@ class TestSizes(VolumesTest):
         found = self.volumes.attach('a', self.wanted())
         self.assertEqual({'export': self.engine.volumes()['a'].export,
                           'socket': '/fake/nbd', 'reconnect_delay': 30,
-                          'device': ''}, found)
+                          'device': '', 'noted': False}, found)
         self.assertEqual({'a': 1000}, self.limits())
 
     def test_weights_and_bounds(self):
@@ -357,7 +357,7 @@ class TestSettings(VolumesTest):
                 ({'min': 5, 'max': 4}, exceptions.InvalidInput),
                 ({'weight': 0}, exceptions.InvalidInput),
                 ({'sla': 'fast'}, exceptions.InvalidInput),
-                ({'mode': 'write-back'}, exceptions.InvalidInput),
+                ({'mode': 'fast'}, exceptions.InvalidInput),
                 ({'admission': 0}, exceptions.InvalidInput),
                 ({'admission': 16}, exceptions.InvalidInput),
                 ({'generation': 3}, exceptions.InvalidInput),

@@ -135,7 +135,7 @@ class TestChanges(VolumesTest):
         self.assertEqual('diffcache.concurrent_update', error['code'])
 
     def test_values_that_cannot_be_used(self):
-        for values in ({'max': -1}, {'weight': 0}, {'mode': 'write-back'},
+        for values in ({'max': -1}, {'weight': 0}, {'mode': 'fast'},
                        {'sla': 'fast'}, {'colour': 'red'},
                        {'admission': 0}, {'admission': 16},
                        {'min': 5, 'max': 4}):
@@ -162,6 +162,18 @@ class TestChanges(VolumesTest):
             status, body, _headers = self.put_specs(specs)
             self.assertEqual(('pass-through', 0), tuple(
                 body['volume_cache'][name] for name in ('mode', 'limit')))
+
+    def test_write_back_needs_a_version_that_knows_it(self):
+        settings = {'volume_cache': {'generation': 0, 'mode': 'write-back'}}
+        specs = {'volume_cache': {'specs': {
+            'diffcache:ssd_cache': 'write-back'}}}
+        for method, path, body in (('PATCH', PATH, settings),
+                                   ('PUT', f'{PATH}/specs', specs)):
+            error = self.refused(400, method, path, body, version='1.16')
+            self.assertIn('1.18', error['detail'])
+            status, body, _headers = self.call(method, path, body)
+            self.assertEqual((200, 'write-back'), (
+                status, body['volume_cache']['mode']))
 
     def test_specs_that_cannot_be_used(self):
         for specs in ({'diffcache:ssd_cache': 'fast'}, {'a': 1}, None, [],

@@ -11,7 +11,9 @@
 #    under the License.
 """Commands about volumes in SSD caches."""
 
+import io
 import types
+from unittest import mock
 
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
@@ -152,7 +154,13 @@ class TestVolumeCaches(cloud.CommandTest):
         self.assertEqual((100, 2.0, 'hit=0.5', 2), tuple(
             found[name] for name in ('maximum', 'weight', 'sla',
                                      'admission')))
-        self.take(volume_caches.UnsetVolume, 'db', '--max', '--sla')
+        err = self.enterContext(mock.patch('sys.stderr', io.StringIO()))
+        self.take(volume_caches.SetVolume, 'db', '--mode', 'write-back')
+        self.assertIn('is lost with the host', err.getvalue())
+        self.assertEqual('write-back', self.shown(
+            volume_caches.ShowVolume, 'db')['mode'])
+        self.take(volume_caches.UnsetVolume, 'db', '--max', '--sla',
+                  '--mode')
         found = self.shown(volume_caches.ShowVolume, 'db')
         self.assertEqual((None, 2.0, ''), tuple(
             found[name] for name in ('maximum', 'weight', 'sla')))

@@ -144,6 +144,17 @@ class TestVolumeTypes(HookTest):
         self.assertEqual('off', specs.specs['diffcache:ssd_cache'])
         self.assertEqual(1, len(self.cinder.specs))
 
+    def test_write_back_says_what_it_means(self):
+        err = self.enterContext(mock.patch('sys.stderr', io.StringIO()))
+        self.create('database', '--ssd-cache', 'write-back')
+        for word in ('snapshots', 'lost', 'live migration'):
+            self.assertIn(word, err.getvalue().lower())
+        [specs] = self.cinder.specs.values()
+        self.assertEqual('write-back', specs.specs['diffcache:ssd_cache'])
+        err.truncate(0)
+        self.set('database', '--ssd-cache', 'write-through')
+        self.assertNotIn('snapshots', err.getvalue())
+
     def test_specs_of_others_stay(self):
         other = self.cinder.create_qos_spec('other', 'front-end')
         self.cinder.associate_qos_spec(other.id, 't2')
@@ -191,7 +202,7 @@ class TestVolumeTypes(HookTest):
         self.assertEqual({}, self.cinder.specs)
 
     def test_values_that_cannot_be_used(self):
-        for words in (('--ssd-cache', 'write-back'),
+        for words in (('--ssd-cache', 'fast'),
                       ('--ssd-cache-min', 'much'),
                       ('--ssd-cache-weight', '0'),
                       ('--ssd-cache-priority', 'nan'),

@@ -29,6 +29,8 @@ class FakeEngine(base.Engine):
     :ivar filters: which requests to volumes are cached
     :ivar cached: blocks of volumes
     :ivar room: blocks that may be cached unrequested
+    :ivar dead: volumes whose origins cannot be written
+    :ivar recovered: where held volumes were written back to
     """
 
     name = 'fake'
@@ -46,6 +48,8 @@ class FakeEngine(base.Engine):
         self.filters: dict[str, tuple[int, int | None]] = {}
         self.cached: dict[str, list[base.Run]] = {}
         self.room = 1 << 17
+        self.dead: set[str] = set()
+        self.recovered: dict[str, str] = {}
         self._blocks = blocks
         self._volumes: dict[str, base.State] = {}
         self._origins: dict[str, tuple[str, int]] = {}
@@ -65,6 +69,33 @@ class FakeEngine(base.Engine):
         """Set that all blocks of a volume's partition are used."""
         self._volumes[name] = dataclasses.replace(
             self._volumes[name], blocks=self._volumes[name].limit)
+
+    def dirty(self, name: str, blocks: int, state: str = 'ok') -> None:
+        """Set the blocks that a volume lacks, and its state."""
+        self._volumes[name] = dataclasses.replace(
+            self._volumes[name], dirty=blocks, state=state)
+
+    def _write_back(self, name: str) -> None:
+        found = self._volumes.get(name)
+        if found is None or not found.dirty:
+            return
+        if name in self.dead or found.state == base.HELD:
+            raise base.VolumeRefused(f'origin of volume {name}: it fails')
+        self._volumes[name] = dataclasses.replace(found, dirty=0)
+
+    def recover(self, name: str, origin: str) -> None:
+        self._check(name)
+        if self._volumes[name].state != base.HELD:
+            super().recover(name, origin)
+        self.dirty(name, 0, base.HELD)
+        self.recovered[name] = origin
+
+    def discard(self, name: str) -> None:
+        self._check(name)
+        if self._volumes[name].state != base.HELD:
+            super().discard(name)
+        self.dirty(name, 0)
+        self.detach(name)
 
     def serve(self, name: str, **counts: int) -> None:
         """Set what was requested of a volume."""
@@ -106,6 +137,7 @@ class FakeEngine(base.Engine):
 
     def detach(self, name: str) -> None:
         self._check()
+        self._write_back(name)
         self._volumes.pop(name, None)
         self._origins.pop(name, None)
 
@@ -119,6 +151,8 @@ class FakeEngine(base.Engine):
     def set_mode(self, name: str, mode: str) -> None:
         self._check(name)
         base.check_mode(self, mode)
+        if mode != 'write-back':
+            self._write_back(name)
         self._volumes[name] = dataclasses.replace(
             self._volumes[name], mode=mode)
 

@@ -12,6 +12,7 @@
 from unittest import mock
 
 from diffcache_openstack.ssdcache import control
+from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache.engines import ssdcached
 from tests import base
 
@@ -28,3 +29,37 @@ class TestCapacity(base.TestCase):
 
     def test_a_device_that_failed(self):
         self.assertEqual(0, self.capacity('failed'))
+
+
+class TestHeld(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.state = 'held'
+        self.send = self.enterContext(mock.patch.object(
+            control, 'send', side_effect=self.answer))
+        self.engine = ssdcached.SsdcachedEngine('control', 'nbd')
+
+    def answer(self, _path, command, **fields):
+        counts = dict.fromkeys(ssdcached._TRAFFIC, 0)
+        return {'volumes': {'a': {
+            **counts, 'export': 'e', 'mode': 'write-back', 'limit': 1,
+            'blocks': 1, 'dirty': 1, 'state': self.state}}}
+
+    def test_dirty_blocks_of_held_volumes_alone_are_discarded(self):
+        self.engine.discard('a')
+        self.send.assert_called_with(
+            'control', 'detach', timeout=ssdcached.TIMEOUT_S, volume='a',
+            discard_dirty=True)
+        self.state = 'ok'
+        for name in 'ab':
+            error = self.assertRaises(engines.VolumeRefused,
+                                      self.engine.discard, name)
+            self.assertIn('is not held', str(error))
+        self.assertEqual('status', self.send.call_args.args[1])
+
+    def test_a_held_volume_is_recovered_where_it_is_now(self):
+        self.engine.recover('a', '/dev/sdy')
+        self.send.assert_called_once_with(
+            'control', 'recover', timeout=ssdcached.TIMEOUT_S, volume='a',
+            origin='/dev/sdy')

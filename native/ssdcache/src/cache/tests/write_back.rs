@@ -1,6 +1,7 @@
 //! The mode write-back: what is dirty, where it is, and what becomes of it.
 
 use super::*;
+use crate::cache::origin::held::Held;
 use crate::device::unsaved::Notes;
 use crate::device::DeviceError;
 
@@ -388,4 +389,92 @@ fn parts_of_a_block_that_are_written_at_the_same_time_are_all_kept() {
         }
     });
     assert_eq!(vec![50; 4096], setup.read(0, 4096));
+}
+
+/// A cache whose volume is held, with one dirty block of 7.
+fn held() -> (MemoryDisk, MemoryDisk, Cache) {
+    let setup = write_back(64);
+    setup.write(4096, 4096, 7);
+    setup.flush();
+    let Setup { ssd, origin, cache } = setup;
+    drop(cache);
+    let cache = open_held(&ssd, rebooted());
+    (ssd, origin, cache)
+}
+
+fn open_held(ssd: &MemoryDisk, place: Place) -> Cache {
+    let device = Device::open(Box::new(ssd.clone()), 64, place).unwrap();
+    let held = Arc::new(Held::new(1 << 20));
+    let attachment = Attachment {
+        origin: Box::new(held.clone()),
+        held: Some(held),
+        mode: Mode::WriteBack,
+        kept: Some("held:/dev/v".into()),
+        ..attachment("v", &MemoryDisk::new(1), 64)
+    };
+    Cache::open(device, OPTIONS, vec![attachment]).unwrap()
+}
+
+#[test]
+fn a_held_volume_keeps_its_dirty_blocks_and_leaves_its_origin_alone() {
+    let (ssd, origin, cache) = held();
+    let volume = cache.volume("v").unwrap();
+    cache.write_back_due().unwrap();
+    assert!(cache.flush_back(&volume).is_err());
+    assert!(cache.set_mode(&volume, Mode::WriteThrough).is_err());
+    assert!(cache.detach(&volume, false).is_err());
+    assert!(cache.read(&volume, &mut [0; 10], 0).is_err());
+    cache.close().unwrap();
+    drop((volume, cache));
+    // Also where the host was not started since.
+    let cache = open_held(&ssd, rebooted());
+    let status = cache.status().volumes.remove("v").unwrap();
+    assert_eq!(("held", 1), (status.state, status.dirty));
+    let mut found = [0; 4096];
+    origin.read_at(&mut found, 4096).unwrap();
+    assert_eq!([0; 4096], found);
+}
+
+#[test]
+fn a_held_volume_is_written_back_to_the_origin_that_it_is_recovered_with() {
+    let (_, origin, cache) = held();
+    let volume = cache.volume("v").unwrap();
+    let smaller = Box::new(MemoryDisk::new(4096));
+    assert!(matches!(
+        cache.recover(&volume, smaller),
+        Err(CacheError::Smaller { .. })
+    ));
+    origin.fail(true);
+    assert!(cache.recover(&volume, Box::new(origin.clone())).is_err());
+    origin.fail(false);
+    let status = cache.status().volumes.remove("v").unwrap();
+    assert_eq!(("held", 1), (status.state, status.dirty));
+    cache.recover(&volume, Box::new(origin.clone())).unwrap();
+    let status = cache.status().volumes.remove("v").unwrap();
+    assert_eq!(("held", 0), (status.state, status.dirty));
+    cache.recover(&volume, Box::new(origin.clone())).unwrap();
+    cache.detach(&volume, false).unwrap();
+    assert!(cache.volumes().is_empty());
+    let mut found = [0; 4096];
+    origin.read_at(&mut found, 4096).unwrap();
+    assert_eq!([7; 4096], found);
+    let other = write_back(64);
+    assert!(matches!(
+        other.cache.recover(&other.volume(), Box::new(origin)),
+        Err(CacheError::NotHeld(_))
+    ));
+}
+
+#[test]
+fn the_record_says_write_back_before_the_first_dirty_block() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(1 << 20));
+    let attached = Attachment {
+        kept: Some("/dev/v".into()),
+        ..attachment("v", &origin, 64)
+    };
+    let cache = Cache::open(device(&ssd, 64), OPTIONS, vec![attached]).unwrap();
+    let volume = cache.volume("v").unwrap();
+    ssd.fail(true);
+    assert!(cache.set_mode(&volume, Mode::WriteBack).is_err());
+    assert_eq!(Mode::WriteThrough, volume.mode());
 }

@@ -1,0 +1,235 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Volumes that enter and leave write-back, so that no block is lost."""
+
+import collections.abc
+import concurrent.futures
+import contextlib
+import dataclasses
+import logging
+
+from diffcache_openstack.agent.ssdcache import attached
+from diffcache_openstack.agent.ssdcache import wanted as wishes
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.objects import volume_specs
+from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import write_back_notes
+
+LOG = logging.getLogger(__name__)
+
+# Volumes that are drained at the same time.
+_DRAINS = 8
+# A detach waits so long for one that was begun before.
+_PATIENCE_S = 60.0
+
+
+class WriteBack:
+    """Changes modes so that no newer block of a volume is left behind.
+
+    :param engine: the cache
+    :param notes: for nova-compute
+    """
+
+    def __init__(self, engine: engines.Engine,
+                 notes: write_back_notes.Notes) -> None:
+        self._engine = engine
+        self._notes = notes
+        self._pool = concurrent.futures.ThreadPoolExecutor(
+            _DRAINS, thread_name_prefix='ssd-cache-drain')
+        self._drains: dict[str, concurrent.futures.Future[None]] = {}
+
+    def is_noted(self, name: str) -> bool:
+        """Return whether the cache may have newer blocks of a volume.
+
+        :raises PermanentError: it cannot be found out
+        """
+        with self._errors(name):
+            return self._notes.has(name)
+
+    def _end(self, name: str) -> None:
+        """Note that a volume has all of its blocks.
+
+        :raises PermanentError: it cannot be noted
+        """
+        with self._errors(name):
+            self._notes.end(name)
+
+    @contextlib.contextmanager
+    def _errors(self, name: str) -> collections.abc.Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise exceptions.PermanentError(
+                f'The note {self._notes.path(name)} of a volume in write-back'
+                f' cannot be read or written: {error}. Check the disk.'
+            ) from error
+
+    def attach(self, attachment: engines.Attachment) -> engines.State:
+        """Attach a volume; in write-back once the cache knows it.
+
+        A note of a volume that the cache does not know means that its device
+        was lost.
+
+        :raises PermanentError: write-back cannot be noted
+        :raises RetryableError: the cache does not answer, or not in time
+        :raises VolumeRefused: the cache does not take the volume
+        """
+        name, mode = attachment.name, attachment.mode
+        engines.check_mode(self._engine, mode)
+        if mode != volume_specs.WRITE_BACK:
+            return self._engine.attach(attachment)
+        state = self._engine.attach(dataclasses.replace(
+            attachment, mode=volume_specs.WRITE_THROUGH))
+        try:
+            self.set_mode(name, mode)
+        except exceptions.DiffCacheError:
+            self.leave(name, self._engine.volumes())
+            self._engine.detach(name)
+            raise
+        return state
+
+    def set_mode(self, name: str, mode: str) -> None:
+        """Change the mode of a volume.
+
+        :raises PermanentError: write-back cannot be noted
+        :raises RetryableError: the cache does not answer, or not in time
+        :raises VolumeRefused: dirty blocks cannot be written back, or the
+            engine lacks the mode
+        """
+        engines.check_mode(self._engine, mode)
+        if mode == volume_specs.WRITE_BACK:
+            with self._errors(name):
+                self._notes.begin(name)
+        self._engine.set_mode(name, mode)
+        if mode != volume_specs.WRITE_BACK:
+            self._end(name)
+
+    def leave(self, name: str, states: attached.States) -> None:
+        """Write a volume's dirty blocks back before it is detached.
+
+        :raises RetryableError: the cache does not answer, or not in time
+        :raises VolumeRefused: they cannot be written back
+        """
+        state = states.get(name)
+        if state is None:
+            self._check_lost(name)
+            return
+        if name in self._drains:
+            self.drain(name, _PATIENCE_S)
+        if state.state == engines.HELD and state.dirty:
+            raise engines.VolumeRefused(
+                f'Volume {name} has {state.dirty} blocks in the SSD cache that'
+                f' its storage lacks, and is held since this host was started.'
+                f' Start its server, which has them written back, and repeat'
+                f' this; or lose them with "diffcache ssdcache detach'
+                f' --discard-dirty".')
+        if state.mode == volume_specs.WRITE_BACK:
+            self._engine.set_mode(name, volume_specs.WRITE_THROUGH)
+        self._end(name)
+
+    def arrive(self, name: str, wanted: wishes.Wanted,
+               before: wishes.Wanted | None, states: attached.States) -> None:
+        """Take over what the cache has of a volume that is attached.
+
+        :param before: how it was attached to this host, if it was
+        :raises RetryableError: the cache does not answer, or not in time
+        :raises VolumeRefused: what the cache has or had of it cannot be used
+        """
+        state = states.get(name)
+        if state is None:
+            self._check_lost(name)
+        elif state.state == engines.HELD and state.dirty:
+            _check_same(name, state.dirty, wanted, before)
+            self._engine.recover(name, wanted.origin)
+            LOG.info('Wrote %d blocks of volume %s back, which it lacked when'
+                     ' this host ended', state.dirty, name)
+
+    def _check_lost(self, name: str) -> None:
+        """Refuse a volume whose blocks were lost with the cache's device.
+
+        :raises VolumeRefused: they may be
+        """
+        if self.is_noted(name):
+            raise engines.VolumeRefused(
+                f'Volume {name} was in write-back, and the SSD cache does not'
+                f' know it any more: blocks that its storage lacks may be lost'
+                f' with the device. Start the cache with that device, or'
+                f' remove {self._notes.path(name)} to use the volume as its'
+                f' storage has it.')
+
+    def forget(self, name: str, states: attached.States) -> bool:
+        """Lose what a held volume lacks, as its server is elsewhere now.
+
+        :returns: whether it was held
+        :raises RetryableError: the cache does not answer, or not in time
+        """
+        state = states.get(name)
+        if state is None or state.state != engines.HELD:
+            return False
+        LOG.error('Volume %s is used on another host since this one ended: %d'
+                  ' blocks that it lacks there are lost', name, state.dirty)
+        self._engine.discard(name)
+        self._end(name)
+        return True
+
+    def drain(self, name: str, seconds: float) -> None:
+        """Write a volume's dirty blocks back, and leave write-back.
+
+        :param seconds: to wait; it goes on after that
+        :raises Busy: it takes longer
+        :raises VolumeRefused: they cannot be written back
+        """
+        done = self._drains.get(name)
+        if done is None or done.done():
+            done = self._drains[name] = self._pool.submit(
+                self.set_mode, name, volume_specs.WRITE_THROUGH)
+        try:
+            done.result(seconds)
+        except (TimeoutError, exceptions.RetryableError) as error:
+            state = attached.find(self._engine.volumes(), name)
+            raise exceptions.Busy(
+                f'Volume {name} has {state.dirty} blocks in the SSD cache that'
+                f' its storage lacks. They are being written back; repeat this'
+                f' when they are.') from error
+        self._drains.pop(name, None)
+
+    def is_draining(self, name: str) -> bool:
+        """Return whether a volume is being drained in the background."""
+        done = self._drains.get(name)
+        return done is not None and not done.done()
+
+    def settle(self, states: attached.States) -> None:
+        """Remove notes of volumes that have left write-back meanwhile."""
+        for name in self._notes.all():
+            state = states.get(name)
+            if state is not None and not state.dirty \
+                    and state.mode != volume_specs.WRITE_BACK:
+                self._end(name)
+
+
+def _check_same(name: str, dirty: int, wanted: wishes.Wanted,
+                before: wishes.Wanted | None) -> None:
+    """Refuse to write blocks back that are older than the volume.
+
+    :raises VolumeRefused: the volume may have been attached to another server
+        or host since they were written
+    """
+    if before is not None and before.attachment is not None \
+            and before.attachment == wanted.attachment:
+        return
+    raise engines.VolumeRefused(
+        f'Volume {name} has {dirty} blocks in the SSD cache that were not'
+        f' written back before this host was started, and may have been'
+        f' changed elsewhere since: its attachment is another one, or unknown.'
+        f' Write them back with "diffcache ssdcache recover" if it was not;'
+        f' otherwise lose them with "diffcache ssdcache detach'
+        f' --discard-dirty".')

@@ -1,0 +1,282 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import time
+from unittest import mock
+
+from diffcache_openstack.agent.ssdcache import volumes
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.objects import volume_specs
+from diffcache_openstack.ssdcache.engines import base as engines
+from diffcache_openstack.ssdcache import write_back_notes
+from tests.unit.agent.ssdcache import test_volumes
+from tests.unit.ssdcache.engines import fakes
+
+WRITE_BACK = volume_specs.WRITE_BACK
+WRITE_THROUGH = volume_specs.WRITE_THROUGH
+
+
+class WriteBackTest(test_volumes.VolumesTest):
+
+    def setUp(self):
+        super().setUp()
+        self.notes = write_back_notes.Notes(
+            self.directory / write_back_notes.NAME)
+
+    def attach(self, mode=WRITE_BACK, attachment='at1', **fields):
+        return self.volumes.attach('a', self.wanted(
+            mode=mode, attachment=attachment, **fields))
+
+    def mode(self):
+        return self.engine.volumes()['a'].mode
+
+    def override(self, mode):
+        generation = self.volumes.status()['volumes']['a']['overrides'][
+            'generation']
+        self.volumes.change('a', generation, {'mode': mode})
+
+    def follow(self, mode):
+        self.volumes.follow_type('a', volume_specs.settings(
+            volume_specs.Specs(mode)))
+
+
+class TestNotes(WriteBackTest):
+
+    def test_a_volume_is_noted_before_it_is_in_write_back(self):
+        seen = []
+        set_mode = self.engine.set_mode
+
+        def look(name, mode):
+            seen.append((self.notes.has(name), mode))
+            set_mode(name, mode)
+
+        with mock.patch.object(self.engine, 'set_mode', look):
+            self.assertTrue(self.attach()['noted'])
+        self.assertEqual([(True, WRITE_BACK)], seen)
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_each_way_out_of_write_back_ends_the_note(self):
+        for leave in (lambda: self.volumes.set_mode('a', WRITE_THROUGH),
+                      lambda: self.follow('write-around'),
+                      lambda: self.override('pass-through'),
+                      lambda: self.volumes.drain('a', 60, False),
+                      lambda: self.volumes.detach('a')):
+            self.attach()
+            self.engine.dirty('a', 3)
+            self.assertTrue(self.notes.has('a'))
+            leave()
+            self.assertFalse(self.notes.has('a'))
+            self.volumes.detach('a')
+            self.volumes._store.keep_overrides(
+                'a', volumes.wishes.Overrides())
+            self.volumes._store.forget_of_type('a')
+
+    def test_a_volume_that_cannot_be_written_back_stays_noted(self):
+        self.attach()
+        self.engine.dirty('a', 3)
+        self.engine.dead.add('a')
+        for leave in (lambda: self.volumes.set_mode('a', WRITE_THROUGH),
+                      lambda: self.follow(WRITE_THROUGH),
+                      lambda: self.volumes.drain('a', 60, False),
+                      lambda: self.volumes.detach('a'),
+                      lambda: self.attach(WRITE_THROUGH)):
+            self.assertRaises(engines.VolumeRefused, leave)
+            self.assertTrue(self.notes.has('a'))
+            self.assertEqual((WRITE_BACK, 3), (
+                self.mode(), self.engine.volumes()['a'].dirty))
+
+    def test_a_volume_that_cannot_be_noted_is_not_attached(self):
+        with mock.patch.object(write_back_notes.Notes, 'begin',
+                               side_effect=OSError(28, 'full')):
+            error = self.assertRaises(exceptions.PermanentError, self.attach)
+        self.assertIn(str(self.notes.path('a')), str(error))
+        self.assertEqual({}, self.engine.volumes())
+        self.write_file(write_back_notes.NAME, b'')
+        for work in (self.attach, lambda: self.volumes.detach('a')):
+            self.assertRaises(exceptions.PermanentError, work)
+
+    def test_an_engine_without_write_back(self):
+        self.engine = fakes.FakeEngine(abilities=engines.Abilities(
+            modes=(WRITE_THROUGH, 'pass-through')))
+        self.volumes = self.new()
+        self.assertIn("has no mode 'write-back'", str(self.assertRaises(
+            engines.VolumeRefused, self.attach)))
+        self.attach(WRITE_THROUGH)
+        self.assertRaises(engines.VolumeRefused, self.follow, WRITE_BACK)
+        self.assertFalse(self.notes.has('a'))
+
+    def test_a_volume_that_the_cache_has_lost(self):
+        self.attach()
+        self.engine._volumes.clear()
+        for work in (lambda: self.volumes.detach('a'), self.attach):
+            self.assertIn(str(self.notes.path('a')), str(
+                self.assertRaises(engines.VolumeRefused, work)))
+        self.notes.path('a').unlink()
+        self.attach()
+
+    def test_notes_of_modes_that_changed_without_an_answer(self):
+        self.attach()
+        self.engine.set_mode('a', WRITE_THROUGH)
+        self.engine.dirty('a', 1)
+        self.volumes.end_epoch()
+        self.assertTrue(self.notes.has('a'))
+        self.engine.dirty('a', 0)
+        self.volumes.end_epoch()
+        self.assertFalse(self.notes.has('a'))
+
+
+class TestFlush(WriteBackTest):
+
+    def test_flushes_of_volumes_in_write_back_are_counted(self):
+        self.attach(WRITE_THROUGH)
+        self.volumes.flush('a')
+        self.assertEqual({'done': 0, 'failed': 0}, self.volumes.flushes)
+        self.volumes.set_mode('a', WRITE_BACK)
+        self.volumes.flush('a')
+        with mock.patch.object(self.engine, 'flush',
+                               side_effect=engines.VolumeRefused('dead')):
+            self.assertRaises(engines.VolumeRefused, self.volumes.flush, 'a')
+        self.assertEqual({'done': 1, 'failed': 1}, self.volumes.flushes)
+
+
+class TestDrain(WriteBackTest):
+
+    def test_nothing_returns_it_to_write_back_before_it_is_given_back(self):
+        self.attach()
+        self.engine.dirty('a', 3)
+        self.volumes.drain('a', 60, True)
+        for change in (lambda: self.follow(WRITE_BACK),
+                       lambda: self.override(WRITE_BACK),
+                       lambda: self.volumes.set_mode('a', WRITE_BACK),
+                       self.volumes.end_epoch,
+                       self.volumes.give_back_unused):
+            self.volumes = self.new()
+            change()
+            self.assertEqual(WRITE_THROUGH, self.mode())
+        with mock.patch.object(time, 'time',
+                               return_value=time.time() + 1e9):
+            self.volumes.give_back_unused()
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.volumes.give_back('a')
+        self.assertEqual(WRITE_BACK, self.mode())
+        self.assertTrue(self.notes.has('a'))
+
+    def test_a_migration_that_was_only_checked(self):
+        self.attach()
+        self.volumes.drain('a', 60, False)
+        self.volumes.give_back_unused()
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        with mock.patch.object(
+                time, 'time',
+                return_value=time.time() + volumes.CHECKED_S + 1):
+            self.new().give_back_unused()
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_volumes_of_other_modes_do_not_enter_it_either(self):
+        self.attach('write-around')
+        self.volumes.drain('a', 60, True)
+        self.follow(WRITE_BACK)
+        self.assertEqual(WRITE_THROUGH, self.mode())
+
+    def test_another_attachment_gives_it_back(self):
+        self.attach()
+        self.volumes.drain('a', 60, True)
+        self.attach()
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_a_volume_that_is_not_attached(self):
+        self.assertRaises(exceptions.NotFound, self.volumes.drain, 'a', 1,
+                          True)
+        self.volumes.give_back('a')
+
+    def test_a_cache_that_does_not_answer_in_time(self):
+        self.attach()
+        self.engine.dirty('a', 3)
+        with mock.patch.object(
+                self.engine, 'set_mode',
+                side_effect=exceptions.ServiceUnavailable('slow')):
+            error = self.assertRaises(exceptions.Busy, self.volumes.drain,
+                                      'a', 60, False)
+        self.assertIn('Volume a has 3 blocks', str(error))
+
+    def test_live_migration_gives_the_destination_its_mode(self):
+        self.attach('pass-through')
+        self.assertEqual('pass-through', self.mode())
+        self.volumes.set_mode('a', WRITE_BACK)
+        self.assertEqual(WRITE_BACK, self.mode())
+        self.assertTrue(self.notes.has('a'))
+
+
+class TestHeld(WriteBackTest):
+
+    def setUp(self):
+        super().setUp()
+        self.attach(max=400)
+        self.engine.dirty('a', 3, engines.HELD)
+
+    def test_its_size_stays(self):
+        self.volumes.attach('b', self.wanted('b', weight=9.0))
+        self.volumes.end_epoch()
+        self.assertEqual({'a': 400, 'b': 600}, self.limits())
+
+    def test_the_same_attachment_has_it_written_back(self):
+        self.volumes.attach('a', self.wanted(
+            'other', mode=WRITE_BACK, attachment='at1'))
+        self.assertEqual({'a': str(self.directory / 'other')},
+                         self.engine.recovered)
+        self.assertEqual((WRITE_BACK, 0, 'ok'), (
+            self.mode(), self.engine.volumes()['a'].dirty,
+            self.engine.volumes()['a'].state))
+
+    def test_a_cache_that_takes_longer_than_the_agent_waits(self):
+        recover = self.engine.recover
+
+        def recover_late(name, origin):
+            recover(name, origin)
+            raise exceptions.ServiceUnavailable('no answer in time')
+
+        with mock.patch.object(self.engine, 'recover', recover_late):
+            self.assertRaises(exceptions.ServiceUnavailable, self.attach)
+        self.attach()
+        self.assertEqual((WRITE_BACK, 'ok'), (
+            self.mode(), self.engine.volumes()['a'].state))
+
+    def test_another_attachment_does_not(self):
+        for attachment in ('at2', None):
+            error = self.assertRaises(
+                engines.VolumeRefused, self.attach, attachment=attachment)
+            self.assertIn('3 blocks', str(error))
+        self.path.unlink()
+        self.assertRaises(engines.VolumeRefused, self.attach)
+        self.assertEqual({}, self.engine.recovered)
+        self.assertEqual(3, self.engine.volumes()['a'].dirty)
+
+    def test_without_dirty_blocks_it_begins_anew(self):
+        self.engine.dirty('a', 0, engines.HELD)
+        self.attach(attachment='at2')
+        self.assertEqual({}, self.engine.recovered)
+        self.assertEqual('ok', self.engine.volumes()['a'].state)
+
+    def test_detach_and_forget(self):
+        error = self.assertRaises(engines.VolumeRefused, self.volumes.detach,
+                                  'a')
+        self.assertIn('3 blocks', str(error))
+        self.volumes.forget('a')
+        self.assertEqual({}, self.engine.volumes())
+        self.assertFalse(self.notes.has('a'))
+
+    def test_what_is_not_held_is_not_forgotten(self):
+        self.engine.dirty('a', 3)
+        self.engine.dead.add('a')
+        self.assertRaises(engines.VolumeRefused, self.volumes.forget, 'a')
+        self.engine.dead.clear()
+        self.volumes.forget('a')
+        self.assertEqual({}, self.engine.volumes())
