@@ -175,7 +175,7 @@ class TestBuildCosts(test_agents.ConductorTest):
         self.assertEqual(found['h1'], found['h2'])
         self.assertEqual(whole['h3'], found['h3'])
         image = self.database.read(boot_sets.of_content, template.content_id)
-        self.database.write(boot_sets.put_wanted, ['h1'], [boot_sets.Wanted(
+        database.put_wanted(self.database, ['h1'], [boot_sets.Wanted(
             'h1', template.content_id, image, 1.0, 1.0, False, 1.0, False)],
             base_objects.now())
         lazy.exchange_boot_sets(self.ctxt, 'h1', [
