@@ -102,6 +102,7 @@ from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.telemetry import metrics
 from diffcache_openstack.common.telemetry import tracing
+from diffcache_openstack.common import threads
 from diffcache_openstack.common import windows
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import agent_volumes_api
@@ -170,6 +171,9 @@ class Agent(service.Service):
     def stop(self, graceful: bool = False) -> None:
         """Stop serving; transfers that are cut off are resumed next time."""
         self._closing.set()
+        if self.repository is not None:
+            # Before its users end one after another.
+            self.repository.interrupt()
         self._stack.close()
 
     # -- building
@@ -636,10 +640,16 @@ class Agent(service.Service):
 
     @staticmethod
     def _stop_rpc(started: list) -> None:
-        while started:
-            server = started.pop()
+        """Stop listening; calls that take long are cut off."""
+        def stop(server: typing.Any) -> None:
             server.stop()
             server.wait()
+
+        while started:
+            thread = threading.Thread(target=stop, args=(started.pop(),),
+                                      daemon=True, name='rpc-stop')
+            thread.start()
+            threads.join(thread)
 
 
 def _may_make_patches(hours: windows.Windows, max_load: float) -> bool:
