@@ -382,6 +382,8 @@ class Agent(service.Service):
             registry.register(agent_metrics.MoveCollector(self._moves))
         if self._carrying is not None:
             registry.register(agent_metrics.CarryCollector(self._carrying))
+        registry.register(agent_metrics.VersionCollector(
+            self.versions.base_indexes))
         self.server.observe(agent_metrics.RequestMetrics(registry).observe)
         return metrics.MetricsServer(self.conf.metrics.listen, registry,
                                      self._problems)

@@ -17,7 +17,7 @@ file, bit for bit, of its raw content.
 """
 
 import pathlib
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import auto

@@ -43,6 +43,21 @@ class BaseFiles:
         self._guests = found
         self._ids = ids
 
+    def deliver(self, content_id: str, path: pathlib.Path) -> bool:
+        """Write a base image of the catalogue to a path.
+
+        :returns: False if no image that may be served has that content
+        :raises ServiceUnavailable: it cannot be read at present
+        """
+        try:
+            return self._agent.deliver_content(content_id, path)
+        except (exceptions.Interrupted, exceptions.NoSpace):
+            raise
+        except exceptions.DiffCacheError as error:
+            raise exceptions.ServiceUnavailable(
+                f'The base image with content {content_id} cannot be read:'
+                f' {error}') from error
+
     def bring(self, disk: objects.VersionDisk, path: pathlib.Path
               ) -> tuple[pathlib.Path | None, str | None]:
         """Return the file of a disk's base image, and its content id.

@@ -110,8 +110,8 @@ class Stores:
         """Whether this host accepts what others add to the store."""
         return bool(self._options.inbox and self._options.maintains_store)
 
-    def accept(self, project_id: str, job: version_store.Job, task_id: str
-               ) -> acceptance.Accepted:
+    def accept(self, project_id: str, base_image: acceptance.BaseImage,
+               job: version_store.Job, task_id: str) -> acceptance.Accepted:
         """Accept what hosts that may only add to a project's store have added.
 
         Raises what :meth:`open` does, and Busy while a host is writing.
@@ -124,7 +124,7 @@ class Stores:
         store = self._engine(
             self._changed(project_id, seen),
             self._known_key(seen, project_id), project_id, None)
-        return store.accept(self._inbox(project_id), job)
+        return store.accept(self._inbox(project_id), base_image, job)
 
     @property
     def keeps_manifests(self) -> bool:

@@ -11,8 +11,10 @@
 #    under the License.
 """What this host does with versions: one method for each kind of task."""
 
+import collections
 import contextlib
 import dataclasses
+import functools
 import logging
 import pathlib
 import shutil
@@ -49,6 +51,9 @@ class Worker:
     """Performs tasks.
 
     :ivar base_files: finds base images
+    :ivar base_indexes: how many indexes of base images, which other hosts
+        added, were compared with their images: ``checked`` (they match),
+        ``refused`` (they do not), ``unchecked`` (there is no such image)
     :param agent: provides base images
     :param directory: for temporary files of tasks
     :param rate: bytes per second that are read of a disk at most, or None
@@ -66,6 +71,8 @@ class Worker:
         self._directory = directory
         self._bases = bases.BaseIds(directory.parent / 'bases.json')
         self.base_files = base_files.BaseFiles(agent, found, self._bases)
+        self.base_indexes = collections.Counter(
+            checked=0, refused=0, unchecked=0)
         self._rate = rate
         self._min_rate = min_rate
         self._methods: dict[str, tasks.Perform] = {
@@ -245,14 +252,27 @@ class Worker:
         :raises Busy: some of it was refused: the next attempt follows when the
             conductor knows which
         """
-        found = self._stores.accept(running.task.project_id,
-                                    self._job(running), running.task.id)
+        found = self._stores.accept(
+            running.task.project_id,
+            functools.partial(self._base_image, running.task),
+            self._job(running), running.task.id)
+        self.base_indexes.update(
+            checked=found.indexes_checked, refused=found.indexes_refused,
+            unchecked=found.indexes_unchecked)
         if found.reasons:
             running.report.result = tasks.result(
                 refused=found.refused, reasons=found.reasons)
             raise exceptions.Busy(
                 f'What a host added to the store of project'
                 f' {running.task.project_id} was refused: {found.reasons[0]}')
+
+    @contextlib.contextmanager
+    def _base_image(self, task, content_id: str
+                    ) -> typing.Iterator[pathlib.Path | None]:
+        """Give a base image of the catalogue as a file, if it is there."""
+        with self._scratch(task) as scratch:
+            path = scratch / 'base'
+            yield path if self.base_files.deliver(content_id, path) else None
 
     def _diff(self, running):
         task = running.task

@@ -15,6 +15,12 @@ Hosts put blobs and catalogues into an inbox. Their catalogues are *proposals*:
 one is accepted if it leaves everything in the store as it is, and what it adds
 is complete and intact. Then its blobs are copied, so that no host can change
 them any more, and it becomes the head of the store.
+
+The index of a base image decides which blocks later saves of all hosts leave
+out, because the image has them. One that a host adds is compared with one that
+is created of the image itself, which costs reading the image once for each
+project. To compare some blocks would not do: one wrong name is enough to
+exchange a block of a later version.
 """
 
 import contextlib
@@ -22,7 +28,10 @@ import dataclasses
 import logging
 import pathlib
 import re
+from typing import Callable
+from typing import ContextManager
 
+from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -36,6 +45,9 @@ from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 
 LOG = logging.getLogger(__name__)
+
+# Gives a base image by its content id, as a file; None if there is none.
+BaseImage = Callable[[str], ContextManager[pathlib.Path | None]]
 
 _BLOB = re.compile(
     r'(pack|index|map|base|manifest)-[0-9a-f]{8,16}-[0-9a-f]{8}')
@@ -55,28 +67,38 @@ class Accepted:
     # Ids of versions that were not accepted, and why.
     refused: list[str] = dataclasses.field(default_factory=list)
     reasons: list[str] = dataclasses.field(default_factory=list)
+    # Indexes of base images: those that match the image, those that do not,
+    # and those whose image is nowhere.
+    indexes_checked: int = 0
+    indexes_refused: int = 0
+    indexes_unchecked: int = 0
 
 
 def accept(access: store_access.StoreAccess, inbox: base.BlobStore,
-           progress: upkeep.Progress = None) -> Accepted:
+           base_image: BaseImage, progress: upkeep.Progress = None
+           ) -> Accepted:
     """Accept the proposals in an inbox, and empty it.
 
     After an interruption the same call continues.
 
     :param access: to the store, which this process may change
+    :param base_image: gives the images that indexes are checked by
     :raises Busy: a host is writing
+    :raises ServiceUnavailable: a base image cannot be read at present
     """
-    return _Acceptance(access, inbox, progress).run()
+    return _Acceptance(access, inbox, base_image, progress).run()
 
 
 class _Acceptance:
     """The work on one inbox."""
 
     def __init__(self, access: store_access.StoreAccess,
-                 inbox: base.BlobStore, progress: upkeep.Progress) -> None:
+                 inbox: base.BlobStore, base_image: BaseImage,
+                 progress: upkeep.Progress) -> None:
         # Hosts had the arbiter decide about what is in the inbox.
         self._access = access.without_arbiter()
         self._inbox = inbox
+        self._base_image = base_image
         self._progress = progress
         self._result = Accepted()
 
@@ -126,7 +148,7 @@ class _Acceptance:
         try:
             for blob in new:
                 self._copy(blob, staging)
-            self._verify(head, proposal)
+            self._verify(head, proposal, staging)
         except exceptions.DiffCacheError:
             for blob in new:
                 self._access.store.delete(blob)
@@ -155,7 +177,7 @@ class _Acceptance:
         store.put_file(name, path)
 
     def _verify(self, head: catalogue.Catalogue,
-                proposal: catalogue.Catalogue) -> None:
+                proposal: catalogue.Catalogue, staging: pathlib.Path) -> None:
         """Read what a proposal adds.
 
         :raises IntegrityError: a part is damaged or missing
@@ -175,6 +197,10 @@ class _Acceptance:
                         proposal.versions.values()], {})
                 reasons += ['a version needs blocks that are missing'
                             for hit in hits if hit][:1]
+            for base_id in () if reasons else sorted(
+                    proposal.bases.keys() - head.bases.keys()):
+                reasons += self._index_damage(
+                    opened, base_id, proposal.bases[base_id], staging)
         for version_id in proposal.manifests.keys() - head.manifests.keys():
             if reason := manifests.damage(self._access,
                                           proposal.manifests[version_id]):
@@ -183,6 +209,32 @@ class _Acceptance:
             raise exceptions.IntegrityError(
                 f'Catalogue {proposal.number} cannot be accepted: '
                 f'{reasons[0]}')
+
+    def _index_damage(self, opened: _native.BlockStore, base_id: str,
+                      blob: catalogue.Blob, staging: pathlib.Path
+                      ) -> list[str]:
+        """Compare an index, which is intact, with its base image.
+
+        :returns: what is wrong with it, if anything
+        """
+        found = staging / f'checked-{blob.blob}'
+        with self._base_image(base_id) as image:
+            if image is None:
+                LOG.warning('Accepting the index of base image %s without'
+                            ' comparing it with the image, which is not in'
+                            ' the catalogue of images', base_id)
+                self._result.indexes_unchecked += 1
+                return []
+            with native_errors.translated():
+                opened.create_base(image, found, self._progress)
+        # Each ends with a hash of all that is before it.
+        if checksums.of_file(found) == blob.check:
+            self._result.indexes_checked += 1
+            return []
+        self._result.indexes_refused += 1
+        return [f'the index {blob.blob} of base image {base_id} is not that '
+                f'of the image: the host that saved it is compromised or '
+                f'faulty']
 
     def _refuse(self, head: catalogue.Catalogue, reason: str) -> None:
         """Note the versions of a proposal, and of those that follow it."""
@@ -256,6 +308,13 @@ def _refuse_changes(head: catalogue.Catalogue,
         if version_id not in proposal.versions.keys() - head.versions.keys():
             fail(f'it adds a manifest of version {version_id:.80}, which it '
                  f'does not add.')
+    used = {version.base.id for version_id, version
+            in proposal.versions.items()
+            if version.base and version_id not in head.versions}
+    for base_id in sorted(proposal.bases.keys() - head.bases.keys() - used):
+        # Each is compared with its image, which has to be read for it.
+        fail(f'it adds an index of base image {base_id:.80}, which no version '
+             f'that it adds has.')
     for name in ('next_pack', 'next_map', 'next_version'):
         if getattr(proposal, name) < getattr(head, name):
             fail(f'its {name} is lower.')

@@ -127,7 +127,12 @@ class TestInbox(base.TestCase):
         return [version.id for version in stores.open('p1').versions()]
 
     def accept(self):
-        return self.keeper.accept('p1', version_store.Job(), 'task')
+        return self.keeper.accept('p1', self.base_image, version_store.Job(),
+                                  'task')
+
+    def base_image(self, content_id):
+        """No disk here has one."""
+        raise AssertionError(content_id)
 
     def test_what_hosts_add_is_accepted(self):
         self.assertEqual((False, True), (self.host.accepts,
@@ -167,7 +172,7 @@ class TestInbox(base.TestCase):
     def test_projects_have_inboxes_of_their_own(self):
         self.save()
         self.assertEqual([], self.keeper.accept(
-            'p2', version_store.Job(), 'task').versions)
+            'p2', self.base_image, version_store.Job(), 'task').versions)
         self.assertEqual(1, len(self.accept().versions))
 
 

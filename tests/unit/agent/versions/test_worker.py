@@ -354,6 +354,25 @@ class TestStore(WorkerTest):
         # Nothing is left but files of the store itself.
         self.assertEqual([], self.names('inbox'))
 
+    def test_indexes_of_other_hosts_are_compared_with_the_image(self):
+        self.use_inbox(False)
+        self.delivered = [self.save().disks[0].base_id]
+        self.use_inbox(True)
+
+        def fail(content_id, output):
+            raise exceptions.PeerUnavailable('no source')
+
+        # No verdict on what the host added.
+        with mock.patch.object(self, 'deliver_content', fail), \
+                mock.patch.object(worker, '_WAITS_SECONDS', ()):
+            self.assertRaises(exceptions.ServiceUnavailable, self.do,
+                              versions.ACCEPT)
+        self.do(versions.ACCEPT)
+        self.assertEqual({'checked': 1, 'refused': 0, 'unchecked': 0},
+                         self.worker.base_indexes)
+        self.assertEqual([], list(
+            (self.directory / 'versions' / 'work').iterdir()))
+
     def names(self, store):
         return sorted(path.name for path in (
             self.directory / store).glob('p/[!.]*'))
