@@ -26,6 +26,7 @@ exchange a block of a later version.
 import contextlib
 import dataclasses
 import logging
+import math
 import pathlib
 import re
 from typing import Callable
@@ -35,6 +36,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import units
 from diffcache_openstack.store import base
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import catalogue
@@ -74,31 +76,42 @@ class Accepted:
     indexes_unchecked: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What is accepted.
+
+    :ivar base_image: gives the images that indexes are checked by
+    :ivar most_bytes: that one proposal adds, and that stay in an inbox for
+        longer than an acceptance
+    """
+
+    base_image: BaseImage
+    most_bytes: float = math.inf
+
+
 def accept(access: store_access.StoreAccess, inbox: base.BlobStore,
-           base_image: BaseImage, progress: upkeep.Progress = None
-           ) -> Accepted:
+           rules: Rules, progress: upkeep.Progress = None) -> Accepted:
     """Accept the proposals in an inbox, and empty it.
 
     After an interruption the same call continues.
 
     :param access: to the store, which this process may change
-    :param base_image: gives the images that indexes are checked by
     :raises Busy: a host is writing
     :raises ServiceUnavailable: a base image cannot be read at present
     """
-    return _Acceptance(access, inbox, base_image, progress).run()
+    return _Acceptance(access, inbox, rules, progress).run()
 
 
 class _Acceptance:
     """The work on one inbox."""
 
     def __init__(self, access: store_access.StoreAccess,
-                 inbox: base.BlobStore, base_image: BaseImage,
+                 inbox: base.BlobStore, rules: Rules,
                  progress: upkeep.Progress) -> None:
         # Hosts had the arbiter decide about what is in the inbox.
         self._access = access.without_arbiter()
         self._inbox = inbox
-        self._base_image = base_image
+        self._rules = rules
         self._progress = progress
         self._result = Accepted()
 
@@ -145,6 +158,7 @@ class _Acceptance:
         self._access.check_key(proposal)
         _refuse_changes(head, proposal)
         new = sorted(proposal.blobs() - head.blobs())
+        self._check_size(proposal, new)
         try:
             for blob in new:
                 self._copy(blob, staging)
@@ -160,6 +174,18 @@ class _Acceptance:
         self._result.versions += sorted(
             proposal.versions.keys() - head.versions.keys())
         return self._access.head()
+
+    def _check_size(self, proposal: catalogue.Catalogue, new: list[str]
+                    ) -> None:
+        """Refuse a proposal that adds too much, before it is copied."""
+        size = sum(map(self._inbox.size, new))
+        if size > self._rules.most_bytes:
+            raise exceptions.IntegrityError(
+                f'Catalogue {proposal.number} cannot be accepted: it adds '
+                f'{units.format_size(size)}, more than [versions] inbox_limit '
+                f'({units.format_size(int(self._rules.most_bytes))}). If the '
+                f'option is higher on hosts, set it on the maintenance hosts, '
+                f'too.')
 
     def _copy(self, name: str, staging: pathlib.Path) -> None:
         """Copy a blob to the store, which the host cannot change there."""
@@ -218,7 +244,7 @@ class _Acceptance:
         :returns: what is wrong with it, if anything
         """
         found = staging / f'checked-{blob.blob}'
-        with self._base_image(base_id) as image:
+        with self._rules.base_image(base_id) as image:
             if image is None:
                 LOG.warning('Accepting the index of base image %s without'
                             ' comparing it with the image, which is not in'
@@ -260,11 +286,32 @@ class _Acceptance:
             names = [commits.blob_name(head.number - back)
                      for back in range(commits.KEPT)
                      if head.number > back] + sorted(head.blobs())
+        left = []
         for name in names:
             if arbitration.is_pending(name, head):
                 continue
             if self._is_accepted(name, head) or self._is_abandoned(name):
                 self._inbox.delete(name)
+            else:
+                left.append(name)
+        self._drop_excess(left)
+
+    def _drop_excess(self, names: list[str]) -> None:
+        """Remove what no proposal names if it is more than an inbox may have.
+
+        A save that is putting it now begins anew.
+        """
+        sizes = {}
+        for name in names:
+            with contextlib.suppress(exceptions.NotFound):
+                sizes[name] = self._inbox.size(name)
+        if sum(sizes.values()) <= self._rules.most_bytes:
+            return
+        LOG.warning('Removing %d blobs with %s from an inbox, which no version'
+                    ' needs: they exceed [versions] inbox_limit', len(sizes),
+                    units.format_size(sum(sizes.values())))
+        for name in sizes:
+            self._inbox.delete(name)
 
     def _is_accepted(self, name: str, head: catalogue.Catalogue) -> bool:
         number = commits.number_of(name)

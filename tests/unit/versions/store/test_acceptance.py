@@ -13,6 +13,7 @@
 
 import contextlib
 import dataclasses
+import math
 import os
 import shutil
 import traceback
@@ -38,6 +39,7 @@ _NOBODY = 65534
 class AcceptanceTest(fixture.VersionsTestCase):
 
     key: bytes | None = _KEY
+    most_bytes = math.inf
 
     def setUp(self):
         super().setUp()
@@ -57,7 +59,9 @@ class AcceptanceTest(fixture.VersionsTestCase):
             self.make_inbox()), self.key)
 
     def accept(self):
-        return acceptance.accept(self.keeper, self.inbox, self.base_image)
+        return acceptance.accept(
+            self.keeper, self.inbox,
+            acceptance.Rules(self.base_image, self.most_bytes))
 
     @contextlib.contextmanager
     def base_image(self, content_id):
@@ -366,6 +370,29 @@ class TestHostileHosts(AcceptanceTest):
         self.assertEqual([], self.left())
         self.save()
         self.assertEqual(1, len(self.accept().versions))
+
+    def test_a_proposal_that_is_too_large_is_not_copied(self):
+        self.most_bytes = 1 << 30
+        self.write_blocks(self.disk, 5)
+        lost = self.save()
+        [pack] = [name for name in self.left() if name.startswith('pack-')]
+        os.truncate(self.directory / 'inbox' / pack, 1 << 42)
+        result = self.accept()
+        self.assertEqual([lost.id], result.refused)
+        self.assertIn('inbox_limit', result.reasons[0])
+        self.assert_intact(self.first, self.second)
+        self.assertEqual([], self.left())
+
+    def test_what_fills_an_inbox_and_no_version_needs_is_removed(self):
+        """Also where it could be of a save that is putting it now."""
+        self.patch(file.FileStore, 'exclusive', False)
+        self.inbox.create('pack-00000009-00000000', b'x' * 100)
+        self.accept()
+        self.assertEqual(['pack-00000009-00000000'], self.left())
+        self.most_bytes = 99
+        self.accept()
+        self.assertEqual([], self.left())
+        self.assert_intact(self.first, self.second)
 
     def test_junk_is_removed(self):
         number = self.keeper.head().number + 1
