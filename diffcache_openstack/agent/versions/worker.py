@@ -135,17 +135,17 @@ class Worker:
     def _save_once(self, running, store, guest) -> list[catalogue.Version]:
         """Save, or return the versions if an earlier attempt was completed."""
         manifest = self._stores.keeps_manifests(running.task.project_id)
-        disks = [dataclasses.replace(self._engine_disk(guest, disk),
+        disks = [dataclasses.replace(self._engine_disk(running, guest, disk),
                                      manifest=manifest)
                  for disk in guest.disks]
         return store.save(disks, _running_guest(guest),
                           _alpha(running.task.alpha), self._job(running),
                           token=running.task.id)
 
-    def _engine_disk(self, guest, disk) -> version_store.Disk:
+    def _engine_disk(self, running, guest, disk) -> version_store.Disk:
         base_id = None
         if disk.base is not None:
-            base_id = self._bases.content_id(disk.base)
+            base_id = self._bases.content_id(disk.base, running.go_on)
         return version_store.Disk(disk.path, _series(guest, disk), disk.base,
                                   base_id=base_id, format=disk.format)
 
@@ -174,7 +174,7 @@ class Worker:
         store = self._open_to_change(running)
         # After a crash the same call completes the rollback.
         rolled_back = store.roll_back_disks(
-            [(version, self._engine_disk(guest, disk))
+            [(version, self._engine_disk(running, guest, disk))
              for disk, version in pairs], task.method, self._job(running))
         disks = rolled_back.disks
         running.report.result = tasks.result(
@@ -198,7 +198,8 @@ class Worker:
     def _plan(self, running, pairs, guest):
         store = self._stores.open(running.task.project_id)
         plans = [store.plan_rollback(
-            version, self._engine_disk(guest, disk), self._job(running))
+            version, self._engine_disk(running, guest, disk),
+            self._job(running))
             for disk, version in pairs]
         running.report.result = tasks.result(
             dry_run=True,

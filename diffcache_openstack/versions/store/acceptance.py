@@ -256,6 +256,7 @@ class _Acceptance:
         # Each ends with a hash of all that is before it.
         if checksums.of_file(found) == blob.check:
             self._result.indexes_checked += 1
+            self._access.note_index(base_id, blob)
             return []
         self._result.indexes_refused += 1
         return [f'the index {blob.blob} of base image {base_id} is not that '

@@ -142,6 +142,26 @@ class TestSaving(WorkerTest):
         mark = known[str(self.base)]
         self.assertEqual(self.save().disks[0].base_id, mark[-1])
 
+    def test_a_stop_ends_the_reading_of_a_base_image(self):
+        """The next process begins it anew."""
+        task = objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000097', kind=versions.SAVE,
+            project_id='p', server_id=SERVER)
+        doing = tasks.RunningTask(task, self.directory / 'task.json', {})
+        doing.interrupted = True
+        self.assertRaises(exceptions.Interrupted, self.worker.perform, doing)
+        self.assertFalse((self.directory / 'versions' / 'bases.json').exists())
+        # Also that for its index.
+        doing.interrupted = False
+        self.worker._bases.content_id(self.base)
+        doing.interrupted = True
+        self.assertRaises(exceptions.Interrupted, self.worker.perform, doing)
+        self.assertEqual([], list(
+            (self.directory / 'store').rglob('.work-*/base-*')))
+        doing.interrupted = False
+        self.worker.perform(doing)
+        self.assertEqual(1, len(doing.report.saved.disks))
+
     def test_raw_disk_is_raw_whatever_its_guest_wrote_to_it(self):
         # Tables that name somebody else's disk as what lies below.
         secret = self.write_file('secret', b'secret' * 1000)

@@ -20,6 +20,8 @@ import traceback
 import unittest
 from unittest import mock
 
+import fixtures
+
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
 from diffcache_openstack.store import layered
@@ -28,6 +30,7 @@ from diffcache_openstack.versions.store import bases
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 from tests.unit.versions import fixture
@@ -213,6 +216,42 @@ class TestBaseIndexes(AcceptanceTest):
         self.assertEqual(([saved.id], 1, 0), (
             result.versions, result.indexes_unchecked,
             result.indexes_checked))
+
+    def remembering_host(self):
+        """Access of a host that remembers what it has compared."""
+        return store_access.StoreAccess(
+            self.host().store, self.key, memory=head_memory.HeadMemory(
+                self.directory / 'memory' / 'store.json'))
+
+    def test_a_host_uses_no_index_that_it_has_not_compared(self):
+        """Nobody could compare it when it was accepted."""
+        self.images.clear()
+        self.save_as_compromised()
+        self.accept()
+        self.access = self.remembering_host()
+        log = self.useFixture(fixtures.FakeLogger())
+        saved = [self.save(series='b'), self.save(series='b')]
+        self.accept()
+        self.access = self.keeper
+        for version in saved:
+            self.assertEqual(self.disk.read_bytes(),
+                             self.content(version, self.base))
+        self.assertIn(self.base_id, log.output)
+
+    def test_an_index_that_was_compared_is_used(self):
+        self.save()
+        self.accept()
+        self.access = self.remembering_host()
+        log = self.useFixture(fixtures.FakeLogger())
+        created = mock.patch.object(
+            bases.BaseIndexes, '_create', autospec=True,
+            side_effect=bases.BaseIndexes._create)
+        with created as create:
+            saved = [self.save(series='b'), self.save(series='c')]
+        self.assertEqual(1, create.call_count)
+        # Blocks of the base are not stored.
+        self.assertEqual([0, 0], [each.blocks_stored for each in saved])
+        self.assertEqual('', log.output)
 
     def test_an_image_that_cannot_be_read_refuses_nothing(self):
         saved = self.save()
