@@ -36,7 +36,6 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import units
 from diffcache_openstack.store import base
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import catalogue
@@ -182,10 +181,9 @@ class _Acceptance:
         if size > self._rules.most_bytes:
             raise exceptions.IntegrityError(
                 f'Catalogue {proposal.number} cannot be accepted: it adds '
-                f'{units.format_size(size)}, more than [versions] inbox_limit '
-                f'({units.format_size(int(self._rules.most_bytes))}). If the '
-                f'option is higher on hosts, set it on the maintenance hosts, '
-                f'too.')
+                f'{size} bytes, more than [versions] inbox_limit '
+                f'({self._rules.most_bytes}). If the option is higher on '
+                f'hosts, set it on the maintenance hosts, too.')
 
     def _copy(self, name: str, staging: pathlib.Path) -> None:
         """Copy a blob to the store, which the host cannot change there."""
@@ -308,9 +306,9 @@ class _Acceptance:
                 sizes[name] = self._inbox.size(name)
         if sum(sizes.values()) <= self._rules.most_bytes:
             return
-        LOG.warning('Removing %d blobs with %s from an inbox, which no version'
-                    ' needs: they exceed [versions] inbox_limit', len(sizes),
-                    units.format_size(sum(sizes.values())))
+        LOG.warning('Removing %d blobs with %d bytes from an inbox, which no'
+                    ' version needs: they exceed [versions] inbox_limit',
+                    len(sizes), sum(sizes.values()))
         for name in sizes:
             self._inbox.delete(name)
 
