@@ -219,7 +219,8 @@ class Worker:
         [disk] = task.disks
         with self._scratch(task) as scratch:
             image = scratch / 'qcow2'
-            base, base_id = self.base_files.bring(disk, scratch / 'base')
+            base, base_id = self.base_files.bring(disk, scratch / 'base',
+                                                  running.cancel)
             self._stores.open(task.project_id).export(
                 disk.version, restoring.Output(image, 'qcow2'), base,
                 base_id, self._job(running))
@@ -255,7 +256,7 @@ class Worker:
         """
         found = self._stores.accept(
             running.task.project_id,
-            functools.partial(self._base_image, running.task),
+            functools.partial(self._base_image, running),
             self._job(running), running.task.id)
         self.base_indexes.update(
             checked=found.indexes_checked, refused=found.indexes_refused,
@@ -268,12 +269,13 @@ class Worker:
                 f' {running.task.project_id} was refused: {found.reasons[0]}')
 
     @contextlib.contextmanager
-    def _base_image(self, task, content_id: str
+    def _base_image(self, running, content_id: str
                     ) -> typing.Iterator[pathlib.Path | None]:
         """Give a base image of the catalogue as a file, if it is there."""
-        with self._scratch(task) as scratch:
+        with self._scratch(running.task) as scratch:
             path = scratch / 'base'
-            yield path if self.base_files.deliver(content_id, path) else None
+            yield path if self.base_files.deliver(
+                content_id, path, running.cancel) else None
 
     def _diff(self, running):
         task = running.task

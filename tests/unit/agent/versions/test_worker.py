@@ -80,7 +80,9 @@ class WorkerTest(base.TestCase):
 
     # What the agent has to offer.
 
-    def deliver_content(self, content_id, output):
+    def deliver_content(self, content_id, output, gone):
+        if gone.is_set():
+            raise exceptions.Cancelled('gone')
         if content_id not in self.delivered:
             return False
         output.write_bytes(self.base.read_bytes())
@@ -294,6 +296,16 @@ class TestImages(WorkerTest):
         _new, image = self.image(self.export())
         self.assertEqual(self.expected, self.content(image))
 
+    def test_a_stop_ends_the_delivery_of_a_base(self):
+        self.delivered = [self.saved.disks[0].base_id]
+        doing = tasks.RunningTask(objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000096', kind=versions.EXPORT,
+            project_id='p', disks=self.saved.disks, base_image='an-image',
+            version_id='00000000-0000-4000-8000-00000000000b'),
+            self.directory / 'x.json', {})
+        doing.cancel.set()
+        self.assertRaises(exceptions.Cancelled, self.worker.perform, doing)
+
     def test_base_that_nobody_has(self):
         self.guests.check = lambda path: self.directory / 'gone'
         error = self.assertRaises(exceptions.ObjectMissing, self.export)
@@ -379,7 +391,7 @@ class TestStore(WorkerTest):
         self.delivered = [self.save().disks[0].base_id]
         self.use_inbox(True)
 
-        def fail(content_id, output):
+        def fail(*_args):
             raise exceptions.PeerUnavailable('no source')
 
         # No verdict on what the host added.
