@@ -186,7 +186,7 @@ class Agent(service.Service):
         self.held = self._open_holdings()
         self._bus = buses.open_bus(self.conf, self.conf.agent.role, self.name)
         buses.warn_if_open(self._bus.security)
-        self._stack.callback(self._bus.close)
+        self._stack.callback(threads.end, 'bus-close', self._bus.close)
         authority = self._bus.security.authority
         self._revoked = None if authority is None \
             else revocations.Revocations(
@@ -643,15 +643,13 @@ class Agent(service.Service):
     @staticmethod
     def _stop_rpc(started: list) -> None:
         """Stop listening; calls that take long are cut off."""
-        def stop(server: typing.Any) -> None:
-            server.stop()
-            server.wait()
+        def stop() -> None:
+            while started:
+                server = started.pop()
+                server.stop()
+                server.wait()
 
-        while started:
-            thread = threading.Thread(target=stop, args=(started.pop(),),
-                                      daemon=True, name='rpc-stop')
-            thread.start()
-            threads.join(thread)
+        threads.end('rpc-stop', stop)
 
 
 def _may_make_patches(hours: windows.Windows, max_load: float) -> bool:

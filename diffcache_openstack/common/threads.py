@@ -11,6 +11,7 @@
 #    under the License.
 """Ends of threads when a service stops."""
 
+import collections.abc
 import logging
 import threading
 
@@ -36,3 +37,16 @@ def join(thread: threading.Thread) -> bool:
                     ' start', thread.name, STOP_SECONDS)
         return False
     return True
+
+
+def end(name: str, work: collections.abc.Callable[[], object]) -> bool:
+    """Do what ends something, in a thread of a name that :func:`join` joins.
+
+    A message broker that is away can hold the end of a server for as long as
+    it is.
+
+    :returns: whether it was done
+    """
+    thread = threading.Thread(target=work, daemon=True, name=name)
+    thread.start()
+    return join(thread)

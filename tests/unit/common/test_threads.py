@@ -19,6 +19,22 @@ from diffcache_openstack.common import threads
 from tests import base
 
 
+class TestEnd(base.TestCase):
+
+    def test_what_a_broker_holds_is_cut_off(self):
+        answer = threading.Event()
+        self.addCleanup(answer.set)
+        self.patch(threads, 'STOP_SECONDS', 0.01)
+        log = self.useFixture(fixtures.FakeLogger())
+        self.assertFalse(threads.end('listener-stop', answer.wait))
+        self.assertIn('listener-stop', log.output)
+
+    def test_what_ends_in_time(self):
+        done = threading.Event()
+        self.assertTrue(threads.end('listener-stop', done.set))
+        self.assertTrue(done.is_set())
+
+
 class TestJoin(base.TestCase):
 
     def test_a_thread_that_waits_for_another_host_is_cut_off(self):
