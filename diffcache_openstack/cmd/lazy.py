@@ -149,6 +149,23 @@ def _rate(text: str) -> int:
     return int(text)
 
 
+# Options of serve that are named as those of [lazy] are.
+_TUNING = ('threshold', 'workers', 'restart_backoff')
+
+
+def _tuning(name: str) -> typing.Callable[[str], float]:
+    """Return a parser of the values that an option of ``[lazy]`` takes."""
+    def parse(text: str) -> float:
+        # Loads oslo.config, which most runs do not need.
+        from diffcache_openstack.conf import lazy as options
+        [kind] = [each.type for each in options.OPTS if each.name == name]
+        try:
+            return typing.cast(float, kind(text))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+    return parse
+
+
 class Serve(quick.Quick, command.Command):
     """Serve an image or a version over FUSE while it is still arriving.
 
@@ -197,6 +214,11 @@ class Serve(quick.Quick, command.Command):
                  ' mean_us], or an object with one as "profile", such as the'
                  ' output of diffcache lazy replay.')
         parser.add_argument(
+            '--threshold', type=_tuning('threshold'), metavar='N',
+            help='Prefetch chunks of the profile that at least N instances'
+                 ' read; below 1: that part of those that read the most'
+                 ' frequent chunk (default: 0.1).')
+        parser.add_argument(
             '--record', metavar='FILE',
             help='At the end, write what was read and when to FILE, as a'
                  ' scenario of diffcache lazy replay with one instance for'
@@ -214,6 +236,15 @@ class Serve(quick.Quick, command.Command):
             help='Fail a read with EIO when no source serves it within SECONDS'
                  ' (default: 30). Later reads are attempted again.')
         parser.add_argument(
+            '--workers', type=_tuning('workers'), metavar='N',
+            help='Answer at most N reads at once (default: 64).')
+        parser.add_argument(
+            '--restart-backoff', type=_tuning('restart_backoff'),
+            metavar='SECONDS',
+            help='Wait at most SECONDS before a worker, the process that'
+                 ' answers reads, is started that ends again and again'
+                 ' (default: 5).')
+        parser.add_argument(
             '--resend', choices=('on', 'off'), default='on',
             help='When a process of the daemon was killed, have the kernel'
                  ' send the reads again that it did not answer, where the'
@@ -230,6 +261,8 @@ class Serve(quick.Quick, command.Command):
             'rate': args.rate, 'wait': args.wait,
             'prefetch': args.prefetch == 'on',
             'resend': args.resend == 'on',
+            'tuning': {name: value for name in _TUNING
+                       if (value := getattr(args, name)) is not None},
             'profile': args.profile and os.path.abspath(args.profile),
             'record': args.record and os.path.abspath(args.record)}
         if args.store:

@@ -9,14 +9,16 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Amounts of bytes and seconds as people write them.
+"""Amounts of bytes and seconds as people write them, and types of options.
 
 Sizes follow the suite's formats: MB is 1e6 bytes, MiB is 2**20. A bare
 number is bytes.
 """
 
 import decimal
+import math
 import re
+import typing
 
 from oslo_config import types
 
@@ -106,3 +108,22 @@ class Size(types.ConfigType):
 
     def _formatter(self, value: int) -> str:
         return str(value)
+
+
+class _Given:
+    """Part of an option's type: refuses empty and infinite values, and NaN."""
+
+    def __call__(self, value: typing.Any) -> typing.Any:
+        # None and NaN are not outside of any bounds.
+        number = super().__call__(value)  # type: ignore[misc]
+        if number is None or not math.isfinite(number):
+            raise ValueError(f'"{value}" is not a finite number')
+        return number
+
+
+class Count(_Given, types.Integer):
+    """An option's type: a whole number within bounds."""
+
+
+class Number(_Given, types.Float):
+    """An option's type: a number within bounds."""

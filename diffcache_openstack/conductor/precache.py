@@ -134,7 +134,8 @@ class Precacher:
             LOG.info('Precache job %s has expired', job_id)
         jobs = self._database.read(db.living)
         sets = self._database.read(db.boot_set_jobs)
-        known = self._database.read(boot_sets.of_images) if sets else {}
+        known = self._database.read(
+            boot_sets.of_images, self._conf.lazy.threshold) if sets else {}
         for job in jobs:
             self._aim(job, now, known if job.id in sets else None)
         self._plan()

@@ -98,16 +98,51 @@ Bytes per second and image that hydration fetches at most, as a number or with
 a unit (``2MB``). Lower values leave more of the WAN to others; 0 is no limit.
 Reads of guests are not limited.
 '''),
-    cfg.IntOpt(
+    cfg.Opt(
         'in_flight',
+        type=units.Count(min=1, max=64),
         default=3,
-        min=1,
-        max=64,
         help='''
 Chunks of 256 KiB of an image that this host prefetches at the same time. More
 fill a fast link over a long distance: 3 in a round trip of 100 ms are 63
 Mbit/s. With more, reads that were not foreseen wait longer behind them. Holds
 for images that are served from then on.
+'''),
+    cfg.Opt(
+        'threshold',
+        type=units.Number(min=0.001, max=1e6),
+        default=0.1,
+        help='''
+From how many servers that read it on a chunk is prefetched for others, and is
+of the boot set of its image: below 1 a share of the servers that read the most
+frequent chunk, 1 and above a number of servers. With lower values more is
+fetched that others do not read; with higher ones they wait for more of what
+they read. With a number, nothing is known of an image until as many servers
+have read it; a host counts in profiles for at most 16. Set the same value for
+conductors, the API and hosts. On hosts it holds for images that are served
+from then on.
+'''),
+    cfg.Opt(
+        'workers',
+        type=units.Count(min=1, max=64),
+        default=64,
+        help='''
+Threads that answer the reads of an image on this host, each one read at a
+time. With fewer, reads wait for others that wait for bytes of a source, also
+where their own bytes are here; each takes up to 2 MiB of memory. Holds for
+images that are served from then on.
+'''),
+    cfg.Opt(
+        'restart_backoff',
+        type=units.Number(min=0.01, max=300.0),
+        default=5.0,
+        help='''
+Longest pause in seconds before a process of diffcached that ends again and
+again is started once more. The first pause is 10 ms (100 ms for the process
+that mounts an image), and each is twice as long as the last one. Reads of
+guests wait meanwhile. Higher values spare a host whose processes cannot run;
+with lower ones guests continue sooner when they can. Holds for images that are
+served from then on.
 '''),
     cfg.BoolOpt(
         'resend',

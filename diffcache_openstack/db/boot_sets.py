@@ -53,6 +53,18 @@ class Image(typing.NamedTuple):
     rows: profiles.Rows
 
 
+class Content(typing.NamedTuple):
+    """A content that hosts may boot from, and how it is prefetched.
+
+    :ivar size: bytes that a guest sees
+    :ivar threshold: ``[lazy] threshold``
+    """
+
+    content_id: str
+    size: int
+    threshold: float
+
+
 class Wanted(typing.NamedTuple):
     """A set that is planned for a host, and why.
 
@@ -101,23 +113,26 @@ class _Read(typing.NamedTuple):
     rows: profiles.Rows
 
 
-def of_images(session: orm.Session) -> dict[str, Image]:
+def of_images(session: orm.Session, threshold: float) -> dict[str, Image]:
     """Return by content id what boots read, as far as others may know it.
 
     A set shows users of the content on its host what was read. So only
     profiles of all projects count. Of a content without any, those of a
     project count if all its images are private ones of one owner.
+
+    :param threshold: ``[lazy] threshold``
     """
-    return _of_images(session, sa.true())
+    return _of_images(session, threshold, sa.true())
 
 
-def of_content(session: orm.Session, content_id: str) -> Image | None:
+def of_content(session: orm.Session, content_id: str, threshold: float
+               ) -> Image | None:
     """Return what boots read of one content; see :func:`of_images`."""
-    return _of_images(session, models.Template.content_id == content_id).get(
-        content_id)
+    return _of_images(session, threshold,
+                      models.Template.content_id == content_id).get(content_id)
 
 
-def _of_images(session, which):
+def _of_images(session, threshold, which):
     """Return what boots read of some contents.
 
     :param which: condition of templates
@@ -136,9 +151,12 @@ def _of_images(session, which):
         known = by_project.get(project, _Read(image_id, size, {}))
         by_project[project] = known._replace(
             rows=profiles.added(known.rows, profiles.unpacked(packed)))
-    return {content_id: _image(each) for content_id, by_project in read.items()
-            for each in _that_others_may_know(
-                by_project, content_id in private)}
+    found = ((content_id, _image(each, threshold))
+             for content_id, by_project in read.items()
+             for each in _that_others_may_know(
+                 by_project, content_id in private))
+    # Before a number of instances is reached, nothing is known of boots.
+    return {content_id: image for content_id, image in found if image.rows}
 
 
 def _private_contents(session, which):
@@ -161,8 +179,8 @@ def _that_others_may_know(by_project, is_private):
     return by_project.values() if is_told else []
 
 
-def _image(read):
-    rows = profiles.chosen(read.rows)
+def _image(read, threshold):
+    rows = profiles.chosen(read.rows, threshold)
     return Image(read.image_id, profiles.size_of(rows, read.size), rows)
 
 
@@ -183,15 +201,14 @@ def standing(session: orm.Session, site: str, now: datetime.datetime
                                      for name, content_id in present))
 
 
-def reads(session: orm.Session, site: str, content_id: str,
-          image_bytes: int, now: datetime.datetime) -> dict[str, boots.Reads]:
+def reads(session: orm.Session, site: str, content: Content,
+          now: datetime.datetime) -> dict[str, boots.Reads]:
     """Return what lazy boots read of a content at hosts of a site.
 
-    :param image_bytes: bytes that a guest sees
     :returns: by host, of those that serve images while they arrive; nothing
         if it is not known what boots read
     """
-    image = of_content(session, content_id)
+    image = of_content(session, content.content_id, content.threshold)
     if image is None:
         return {}
     host, known = models.Host, lazy_models.BootSetHost
@@ -200,14 +217,14 @@ def reads(session: orm.Session, site: str, content_id: str,
         sa.select(host.name, table.rows, table.bytes, table.held_bytes)
         .join(known, known.host_id == host.id)
         .outerjoin(table, sa.and_(table.host_id == host.id,
-                                  table.content_id == content_id))
+                                  table.content_id == content.content_id))
         .where(host.site == site,
                known.reported_at > now - _REPORT_TIME)).all()
     # Most hosts have the same set.
     chunks = {packed: frozenset(profiles.unpacked(packed))
               for _name, packed, _bytes, held_bytes in rows if held_bytes}
     return boots.at_hosts(
-        image.rows, image_bytes, [name for name, *_set in rows],
+        image.rows, content.size, [name for name, *_set in rows],
         {name: boots.HeldSet(chunks[packed], min(1.0, held_bytes / size))
          for name, packed, size, held_bytes in rows if held_bytes and size})
 

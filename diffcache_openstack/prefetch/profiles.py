@@ -24,6 +24,7 @@ begins anew, so does a run, and the former one is kept as its past.
 
 import collections.abc
 import json
+import math
 import typing
 import zlib
 
@@ -41,10 +42,13 @@ MOST_ROWS = 8192
 MOST_INSTANCES = 10 ** 6
 # Reads that come later say nothing of a boot, and are counted as that late.
 LATEST_US = 3600 * 10 ** 6
-# The most that one host counts for. What diffcached prefetches was read by a
-# tenth of the instances of the most frequent chunk, so that two instances on
-# other hosts outweigh a host that reports what was never read.
+# The most that one host counts for. What diffcached prefetches was by default
+# read by a tenth of the instances of the most frequent chunk, so that two
+# instances on other hosts outweigh a host that reports what was never read.
 HOST_SHARE = 16
+# A share of a whole number may miss it by rounding, as in diffcached's
+# native/prefetch/src/threshold.rs: 0.07 of 100 is 7.000000000000001.
+_ROUNDING = 1e-9
 
 Rows = dict[int, tuple[int, int]]
 
@@ -141,13 +145,24 @@ def bounded(rows: Rows) -> Rows:
     return dict(order[:MOST_ROWS])
 
 
-def chosen(rows: Rows) -> Rows:
+def least_readers(threshold: float, count: int) -> int:
+    """Return from how many readers on a chunk is a hint, at least 1.
+
+    :param threshold: ``[lazy] threshold``: below 1 a share of the instances
+    :param count: of the instances
+    """
+    if threshold < 1:
+        return max(1, math.ceil(threshold * count * (1 - _ROUNDING)))
+    return math.ceil(threshold)
+
+
+def chosen(rows: Rows, threshold: float) -> Rows:
     """Return the rows that diffcached prefetches by: those read often enough.
 
-    That is by a tenth of the instances that read the most frequent chunk.
+    :param threshold: ``[lazy] threshold``, of which a share is one of the
+        instances that read the most frequent chunk
     """
-    # A tenth of a whole number may exceed it by rounding, in floats.
-    least = max(1, -(-instances(rows) // 10))
+    least = least_readers(threshold, instances(rows))
     return bounded({chunk: row for chunk, row in rows.items()
                     if row[0] >= least})
 

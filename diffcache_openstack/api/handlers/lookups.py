@@ -57,8 +57,11 @@ def show_lookup(request: requests.Request) -> dict[str, typing.Any]:
         'content_id': template.content_id, 'map_generation': view.generation,
         'ways': [_way(view, name, route) for route in found[:limit]]}
     if request.version >= _LAZY_BOOTS:
-        reads = request.read(boot_sets.reads, site, template.content_id,
-                             template.size, base.now()).get(name)
+        content = boot_sets.Content(
+            template.content_id, template.size,
+            request.services.conf.lazy.threshold)
+        reads = request.read(boot_sets.reads, site, content,
+                             base.now()).get(name)
         shown['lazy_boot'] = None if reads is None or not found \
             else _lazy_boot(lazy_boots.estimate(
                 view, name, template, reads, found[0].seconds))

@@ -61,9 +61,10 @@ class CostsManager:
         """Return the seconds that lazy boots wait at hosts, by host."""
         found = {}
         for site, view, template, names in self._sites(image_id, hosts):
-            reads = self._database.read(
-                boot_sets.reads, site, template.content_id, template.size,
-                base.now())
+            content = boot_sets.Content(
+                template.content_id, template.size, self._conf.lazy.threshold)
+            reads = self._database.read(boot_sets.reads, site, content,
+                                        base.now())
             found.update(costs.lazy_seconds(
                 view, template, self._seconds(view, template, names), reads))
         return found

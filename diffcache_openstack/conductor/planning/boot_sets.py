@@ -15,6 +15,7 @@ import collections.abc
 import dataclasses
 import datetime
 
+from oslo_config import cfg
 from sqlalchemy import orm
 
 from diffcache_openstack.db import boot_sets
@@ -52,14 +53,15 @@ class Demand:
 NO_DEMAND = Demand(0.0, {}, boot_sets.Standing(frozenset(), frozenset()), ())
 
 
-def read(session: orm.Session, site: str, share: float,
+def read(session: orm.Session, site: str, options: cfg.ConfigOpts.GroupAttr,
          now: datetime.datetime) -> Demand:
     """Read the demand of a site.
 
-    :param share: ``[lazy] boot_set_share``
+    :param options: ``[lazy]``
     """
     standing = boot_sets.standing(session, site, now)
     if not standing.hosts:
         return NO_DEMAND
-    return Demand(share, boot_sets.of_images(session), standing,
+    return Demand(options.boot_set_share,
+                  boot_sets.of_images(session, options.threshold), standing,
                   tuple(precache.boot_set_pins(session, site)))

@@ -261,8 +261,7 @@ class Planner:
             tuple(host.name for host in alive
                   if host.role == objects.REPOSITORY),
             networks.of_site(session, site),
-            boot_set_demand.read(session, site,
-                                 self._conf.lazy.boot_set_share, now))
+            boot_set_demand.read(session, site, self._conf.lazy, now))
         return generation, plans.current_plan(session, site), state
 
     def _is_worth_it(self, site_model, current, solution, objective):

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use diffcache_core::manifest::Manifest;
 use diffcache_dataplane::ids::hex;
-use diffcache_prefetch::replay::Policy;
 use diffcache_prefetch::Profile;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DaemonError;
 use crate::prefetch::profile;
+use crate::tuning::Tuning;
 
 /// Sources of an image at most: each has counters in the shared memory.
 pub const MAX_SOURCES: usize = 32;
@@ -18,8 +18,6 @@ pub const MAX_SOURCES: usize = 32;
 pub const MAX_PATCHES: usize = 4;
 /// Hosts that are homes of an image's chunks at most, for the same reason.
 pub const MAX_HOMES: usize = 64;
-/// Chunks that are prefetched at the same time at most: each has a thread.
-pub const MAX_IN_FLIGHT: usize = 64;
 
 /// When the rest of the image is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -252,12 +250,9 @@ pub struct Config {
     /// Whether chunks are fetched before they are read.
     #[serde(default = "yes")]
     pub prefetch: bool,
-    /// Chunks that are prefetched at the same time.
-    #[serde(
-        default = "usual_in_flight",
-        skip_serializing_if = "is_usual_in_flight"
-    )]
-    pub in_flight: usize,
+    /// What operators set for all images of a host.
+    #[serde(default, skip_serializing_if = "Tuning::is_default")]
+    pub tuning: Tuning,
     /// File of a profile of the image.
     pub profile: Option<PathBuf>,
     /// When the rest of the image is fetched.
@@ -278,28 +273,6 @@ fn yes() -> bool {
 /// Written only where it is false: keepers of an earlier release refuse fields that they do not know, and never get one with it off.
 fn is_true(value: &bool) -> bool {
     *value
-}
-
-/// Return how many chunks are prefetched at the same time where the configuration does not say.
-pub fn usual_in_flight() -> usize {
-    Policy::default().in_flight
-}
-
-fn is_usual_in_flight(value: &usize) -> bool {
-    *value == usual_in_flight()
-}
-
-/// Check how many chunks are to be prefetched at the same time.
-///
-/// # Errors
-/// `Config`.
-pub fn check_in_flight(value: usize) -> Result<(), DaemonError> {
-    match (1..=MAX_IN_FLIGHT).contains(&value) {
-        true => Ok(()),
-        false => Err(DaemonError::Config(format!(
-            "in_flight {value} is out of range (1 to {MAX_IN_FLIGHT})"
-        ))),
-    }
 }
 
 impl Config {
@@ -323,7 +296,7 @@ impl Config {
                 config.wait
             )));
         }
-        check_in_flight(config.in_flight)?;
+        config.tuning.check()?;
         if let Hydrate::Seconds(seconds) = config.hydrate {
             if !(seconds > 0.0 && seconds <= 1e9) {
                 let reason = format!("a deadline of {seconds} s is out of range");
@@ -403,13 +376,26 @@ impl Config {
 mod tests {
     use super::*;
 
+    fn parse(changes: &str) -> Result<Config, DaemonError> {
+        let rest =
+            r#""sources": ["/a"], "manifest": "/m", "mount": "/t", "state": "/s", "wait": 0.0"#;
+        Config::parse(&format!("{{{rest}, {changes}}}"))
+    }
+
+    #[test]
+    fn only_other_tuning_than_the_default_is_written() {
+        let written = |changes| serde_json::to_value(parse(changes).unwrap()).unwrap();
+        // Keepers of an earlier release refuse fields that they do not know.
+        assert!(written(r#""tuning": {"workers": 64}"#)["tuning"].is_null());
+        let found = written(r#""tuning": {"workers": 8}"#);
+        assert_eq!(found["tuning"]["workers"], 8);
+        assert_eq!(found["tuning"]["in_flight"], 3);
+        let refused = parse(r#""tuning": {"workers": 0}"#).unwrap_err();
+        assert!(refused.to_string().contains("workers 0 is out of range"));
+    }
+
     #[test]
     fn a_profile_is_not_fetched_without_prefetching() {
-        let parse = |changes: &str| {
-            let rest =
-                r#""sources": ["/a"], "manifest": "/m", "mount": "/t", "state": "/s", "wait": 0.0"#;
-            Config::parse(&format!("{{{rest}, {changes}}}"))
-        };
         assert!(parse(r#""hydrate": "profile""#).is_ok());
         assert!(parse(r#""hydrate": "idle", "prefetch": false"#).is_ok());
         let refused = parse(r#""hydrate": "profile", "prefetch": false"#);

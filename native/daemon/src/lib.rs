@@ -16,3 +16,4 @@ pub mod peers;
 pub mod prefetch;
 pub mod processes;
 pub mod sources;
+pub mod tuning;

@@ -16,6 +16,7 @@ use thiserror::Error;
 use crate::chunks::Chunk;
 use crate::files::Files;
 use crate::profile::Profile;
+use crate::threshold::Threshold;
 
 pub use report::{Boot, Event, Report, Requests};
 
@@ -85,6 +86,8 @@ pub struct Policy {
     pub read_ahead: Chunk,
     /// Chunks of the rest of a file that it prefetches after a read of it at most; 0: none.
     pub rest: usize,
+    /// From how many readers on a chunk is a hint.
+    pub threshold: Threshold,
 }
 
 impl Default for Policy {
@@ -95,6 +98,7 @@ impl Default for Policy {
             in_flight: 3,
             read_ahead: 2,
             rest: 8,
+            threshold: Threshold::default(),
         }
     }
 }
@@ -106,8 +110,6 @@ pub struct Scenario {
     pub image_bytes: u64,
     /// Size of a chunk.
     pub chunk_bytes: u64,
-    /// Number of readers from which on a chunk is a hint.
-    pub least: u64,
     /// Whether the homes have their chunks at the start.
     pub striped: bool,
     /// The links.
@@ -176,6 +178,11 @@ impl Scenario {
     fn chunks(&self) -> Chunk {
         let chunks = self.image_bytes.div_ceil(self.chunk_bytes.max(1));
         Chunk::try_from(chunks).unwrap_or(Chunk::MAX)
+    }
+
+    /// The number of readers from which on a chunk is a hint.
+    fn least(&self) -> u64 {
+        self.policy.threshold.readers(self.instances.len())
     }
 
     /// The instance that is home of a chunk.

@@ -34,6 +34,12 @@ impl Threshold {
         }
     }
 
+    /// Returns the number.
+    #[must_use]
+    pub fn value(self) -> f64 {
+        self.0
+    }
+
     /// The least number of readers of a hint in a deployment of this many instances; at least 1.
     #[must_use]
     pub fn readers(self, instances: usize) -> u64 {

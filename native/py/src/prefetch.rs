@@ -129,13 +129,11 @@ impl Boots {
 
     fn scenario(self) -> PyResult<Scenario> {
         let instances = self.traces();
-        let threshold = Threshold::new(self.threshold).map_err(refused)?;
         let profile = self.profile.map(Profile::from_rows).transpose();
         let policy = Policy::default();
         Ok(Scenario {
             image_bytes: self.image_bytes,
             chunk_bytes: self.chunk,
-            least: threshold.readers(instances.len()),
             striped: self.striped,
             links: Links {
                 wan_mbps: self.wan_mbps,
@@ -149,6 +147,7 @@ impl Boots {
                 in_flight: self.in_flight.unwrap_or(policy.in_flight),
                 read_ahead: self.read_ahead.unwrap_or(policy.read_ahead),
                 rest: self.rest,
+                threshold: Threshold::new(self.threshold).map_err(refused)?,
             },
             files: Files::new(self.files.into_iter().map(extent)),
             layout: Layout {

@@ -17,7 +17,6 @@ import threading
 from diffcache_openstack.agent.data_plane import in_process
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.embedded import site as sites
-from tests.functional.agent import family
 from tests.functional.agent import test_embedded
 
 MIB = test_embedded.MIB
@@ -47,7 +46,8 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
         """Request images at the same time, one at each host."""
         with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
             return list(pool.map(
-                lambda pair: self.get(*pair, mode), zip(HOSTS, names)))
+                lambda pair: self.get_beside_others(*pair, mode),
+                zip(HOSTS, names)))
 
     def test_one_image_of_the_family_crosses_and_patches(self):
         names = ['system', 'database', 'java']
@@ -62,10 +62,7 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
             self.assertLess(self.site.wan_bytes() - before, 14 * MIB)
 
     def begin(self, host, name):
-        """Request an image; return its future once the image is crossing.
-
-        What is left behind is not checked: others work at the host.
-        """
+        """Request an image; return its future once the image is crossing."""
         started = threading.Event()
         deliver = in_process.InProcessDataPlane.deliver
 
@@ -79,19 +76,13 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
         self.patch(in_process.InProcessDataPlane, 'deliver', noting)
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self.addCleanup(pool.shutdown)
-        future = pool.submit(self.checked, host, name)
+        future = pool.submit(self.get_beside_others, host, name)
         self.site.wait(started.is_set, 60, 'the image to cross')
         return future
 
-    def checked(self, host, name):
-        output = self.directory / f'{host}-{name}.out'
-        request = self.deliver(host, name, output)
-        self.assertEqual(self.sha256[name], family.sha256(output))
-        return request
-
     def test_a_base_that_crosses_already(self):
         first = self.begin('host-1', 'system')
-        second = self.get('host-2', 'java')
+        second = self.get_beside_others('host-2', 'java')
         self.assertEqual('build', second.way)
         # The patch has 2 MiB.
         self.assertLess(second.wan_bytes, 3 * MIB)
@@ -99,14 +90,15 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
 
     def test_two_images_at_one_host(self):
         first = self.begin('host-1', 'system')
-        second = self.checked('host-1', 'java')
+        second = self.get_beside_others('host-1', 'java')
         self.assertEqual('build', second.way)
         self.assertLess(second.wan_bytes, 3 * MIB)
         self.assertEqual('repository', first.result().way)
 
     def test_without_a_patch_both_cross(self):
         first = self.begin('host-1', 'system')
-        self.assertEqual('repository', self.get('host-2', 'other').way)
+        second = self.get_beside_others('host-2', 'other')
+        self.assertEqual('repository', second.way)
         self.assertEqual('repository', first.result().way)
         self.assertEqual(0, self.used())
 

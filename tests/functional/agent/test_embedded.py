@@ -98,13 +98,19 @@ class EmbeddedTestCase(base.TestCase):
         agent = self.site.hosts[host]
         return agent.server.deliver(agent.site_map.find(name), output, mode)
 
-    def get(self, host, name, mode=building.ON_THE_FLY, number=0):
+    def get_beside_others(self, host, name, mode=building.ON_THE_FLY,
+                          number=0):
         """Have an image served, and check it to the last byte."""
         output = self.directory / f'{host}-{name}-{mode}-{number}.out'
         request = self.deliver(host, name, output, mode)
         self.assertEqual(self.sha256[name], family.sha256(output))
         output.unlink()
-        self.assertNothingLeft(host)
+        return request
+
+    def get(self, *args, **kwargs):
+        """Have an image served while no other is, so that nothing is left."""
+        request = self.get_beside_others(*args, **kwargs)
+        self.assertNothingLeft(args[0])
         return request
 
     def assertNothingLeft(self, host):
@@ -284,7 +290,8 @@ class OneTransferTest(EmbeddedTestCase):
         before = self.sent()
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             requests = list(pool.map(
-                lambda n: self.get_only(HOSTS[n % 3], 'other', n),
+                lambda n: self.get_beside_others(HOSTS[n % 3], 'other',
+                                                 number=n),
                 range(16)))
         data = 6 * MIB
         # Bytes are counted after they were sent.
@@ -295,12 +302,6 @@ class OneTransferTest(EmbeddedTestCase):
         self.assertEqual(data, sum(r.wan_bytes for r in requests))
         for host in HOSTS:
             self.assertNothingLeft(host)
-
-    def get_only(self, host, name, number):
-        output = self.directory / f'{number}.out'
-        request = self.deliver(host, name, output)
-        self.assertEqual(self.sha256[name], family.sha256(output))
-        return request
 
     def sent(self):
         return self.site.repository.plane.stats()['sent'][view.TEMPLATES]

@@ -48,9 +48,9 @@ class ServingTest(base.TestCase):
                 '--mount', str(self.folder / 'mount'), '--state',
                 str(self.state), *map(str, words)]
 
-    def start(self, source, *words):
+    def start(self, source, *words, **options):
         process = subprocess.Popen(self.words(source, *words),
-                                   stdout=subprocess.PIPE)
+                                   stdout=subprocess.PIPE, **options)
         self.addCleanup(self._stop, process)
         self.ready = json.loads(process.stdout.readline())
         self.assertIs(True, self.ready['ready'])

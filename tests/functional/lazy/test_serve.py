@@ -18,6 +18,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -72,9 +73,9 @@ class LazyServeTest(serving.ServingTest):
             [sys.executable, '-c', serving.TOOLBOX, *map(str, words)],
             check=True, capture_output=True, text=True, **options).stdout
 
-    def _serve(self, source=None, *words):
+    def _serve(self, source=None, *words, **options):
         return self.start(source or self.image, '--manifest',
-                          self.folder / 'manifest', *words)
+                          self.folder / 'manifest', *words, **options)
 
     def _status(self):
         return json.loads(self._toolbox(
@@ -177,6 +178,9 @@ class LazyServeTest(serving.ServingTest):
     def test_nor_without_requests_that_the_kernel_sends_again(self):
         self._assert_kills_are_not_noticed('--resend', 'off')
 
+    def test_nor_with_a_single_thread(self):
+        self._assert_kills_are_not_noticed('--resend', 'off', '--workers', '1')
+
     def _assert_kills_are_not_noticed(self, *words):
         self._serve(None, *words)
         end = self.folder / 'end'
@@ -256,6 +260,29 @@ class LazyServeTest(serving.ServingTest):
             f'/proc/{keeper.pid}/task/{keeper.pid}/children').read_text()
         [worker] = children.split()
         return int(worker)
+
+    def test_pauses_before_new_workers_are_as_configured(self):
+        log = self.folder / 'log'
+        with open(log, 'wb') as file:
+            self._serve(None, '--restart-backoff', '0.04', stderr=file)
+
+        def pauses():
+            return [float(word) for word in re.findall(
+                'Starting it in ([0-9.]+) s', log.read_text())]
+
+        seen = 0
+        end = time.monotonic() + 60
+        # A worker that lived for longer begins the pauses anew.
+        while pauses()[-2:] != [0.04, 0.04]:
+            self.assertLess(time.monotonic(), end, pauses())
+            worker = self._read_status()['worker_pid']
+            if worker != seen:
+                # A fault of its own, other than SIGKILL.
+                os.kill(worker, signal.SIGUSR1)
+                seen = worker
+        self.assertEqual({0.01, 0.02, 0.04}, set(pauses()))
+        self._assert_reads(1 << 20)
+        self.assertEqual(0, self._read_status()['errors'])
 
     def test_wrong_bytes_are_never_served(self):
         server, url = self._http()
@@ -475,6 +502,17 @@ class LazyServeTest(serving.ServingTest):
         status = self._wait_for(prefetched_used=2, misses=1)
         self.assertEqual(3, status['prefetched'])
         self.assertEqual(4, len(server.requests))
+
+    def test_the_threshold_says_what_of_the_profile_is_prefetched(self):
+        profile, record = self.folder / 'profile', self.folder / 'record.json'
+        profile.write_text(json.dumps([[9, 100, 20], [16, 4, 1], [17, 2, 1]]))
+        process = self._serve(None, '--profile', profile, '--record', record,
+                              '--threshold', '3')
+        self._read(4 << 18, 10)
+        # The default leaves out what less than 10 of 100 read.
+        self._wait_for(prefetched=2, present=3)
+        self._stop(process)
+        self.assertEqual(3, json.loads(record.read_text())['threshold'])
 
     def test_sequences_are_read_ahead(self):
         server, url = self._http()

@@ -374,24 +374,53 @@ class LazyServiceTest(ServiceCase):
             self.assertRaises(OSError, change)
         self.assertEqual(0o444, os.stat(path).st_mode & 0o777)
 
-    def test_chunks_are_prefetched_by_as_many_threads_as_configured(self):
-        def threads():
-            worker = self.served()['worker_pid']
-            return [name.read_text() for name in pathlib.Path(
-                f'/proc/{worker}/task').glob('*/comm')].count('prefetch\n')
-
-        self.add_image()
-        self.assertEqual(3, threads())
-        self.daemon.remove(self.image)
+    def start_with(self, options):
+        """Start the service anew with some lines of ``[lazy]``."""
         self.service.terminate()
         self.service.wait()
         path = pathlib.Path(self.write_configuration(self.folder))
         path.write_text(path.read_text().replace(
-            '[lazy]\n', '[lazy]\nin_flight = 9\n'))
-        self.launch(self.folder, sys.executable, '-c', services.SERVICE,
-                    '--config-file', str(path))
+            '[lazy]\n', f'[lazy]\n{options}\n'))
+        self.service = self.launch(
+            self.folder, sys.executable, '-c', services.SERVICE,
+            '--config-file', str(path))
+
+    def assert_threads(self, **wanted):
+        """The worker soon has as many threads of these names."""
+        def found():
+            worker = self.served()['worker_pid']
+            names = [name.read_text().strip() for name in pathlib.Path(
+                f'/proc/{worker}/task').glob('*/comm')]
+            return {name: names.count(name) for name in wanted}
+        self.wait_until(lambda: found() == wanted)
+        self.assertEqual(wanted, found())
+
+    def test_a_worker_has_as_many_threads_as_configured(self):
         self.add_image()
-        self.assertEqual(9, threads())
+        self.assert_threads(fuse=64, prefetch=3)
+        self.start_with('workers = 5\nin_flight = 9')
+        # What is served already stays as it was, with a new worker, too.
+        worker = self.served()['worker_pid']
+        os.kill(worker, signal.SIGKILL)
+        self.wait_until(lambda: self.served()['worker_pid'] != worker)
+        self.assert_threads(fuse=64, prefetch=3)
+        self.daemon.remove(self.image)
+        with open(self.add_image()['path'], 'rb') as file:
+            self.assert_threads(fuse=5, prefetch=9)
+            self.assertEqual(self.content(self.image), file.read())
+
+    def test_the_threshold_says_which_chunks_are_of_the_profile(self):
+        profile = self.folder / 'profile'
+        profile.write_text(json.dumps([[16, 10, 1], [28, 4, 1]]))
+        for options, chunks in (('', 2), ('threshold = 0.5', 1),
+                                ('threshold = 4', 2)):
+            self.start_with(options)
+            self.add_image(profile=str(profile), hydrate='profile')
+            wanted = {'chunks': chunks, 'present': chunks}
+            self.wait_until(lambda: self.served()['profile'] == wanted)
+            # A frame of the compressed form has four chunks.
+            self.wait_until(lambda: self.served()['present'] == 4 * chunks)
+            self.daemon.remove(self.image)
 
     def test_what_cannot_be_served_leaves_nothing(self):
         (self.folder / 'bad').write_bytes(b'no manifest')

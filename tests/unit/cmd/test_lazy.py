@@ -159,3 +159,43 @@ class TestServe(LazyTestCase):
             code, err = self.serve('--manifest', 'x', *words)
             self.assertEqual(1, code)
             self.assertIn('name their store with --store', err)
+
+
+class TestTuning(LazyTestCase):
+    """What serve starts diffcached with."""
+
+    def setUp(self):
+        super().setUp()
+        self.started = mock.Mock()
+        self.patch(lazy.programs, 'find', lambda name: name)
+        self.patch(lazy.os, 'execv', self.started)
+
+    def serve(self, *words):
+        return self.run_command('serve', 'image', '--manifest', '/m',
+                                '--mount', '/t', '--state', '/s', *words)
+
+    def tuning(self, *words):
+        self.assertEqual((0, '', ''), self.serve(*words))
+        _path, (_name, _command, config) = self.started.call_args.args
+        return json.loads(config)['tuning']
+
+    def test_what_is_not_given_is_left_to_the_daemon(self):
+        self.assertEqual({}, self.tuning())
+
+    def test_what_is_given(self):
+        self.assertEqual(
+            {'threshold': 0.5, 'workers': 8, 'restart_backoff': 0.25},
+            self.tuning('--threshold', 0.5, '--workers', 8,
+                        '--restart-backoff', 0.25))
+
+    def test_values_out_of_range_are_refused_by_name(self):
+        for option, values in (
+                ('--threshold', ('0', '-1', 'nan', '1e7', '')),
+                ('--workers', ('0', '65', '1.5', '')),
+                ('--restart-backoff', ('0', 'inf', '301', 'x'))):
+            for value in values:
+                with self.subTest(option=option, value=value):
+                    code, out, err = self.serve(f'{option}={value}')
+                    self.assertEqual((2, ''), (code, out))
+                    self.assertIn(f'argument {option}: ', err)
+        self.started.assert_not_called()

@@ -41,7 +41,8 @@ class TestConfiguration(base.TestCase):
         self.assertEqual(
             {'socket': '/s/x', 'socket_group': 0, 'state': '/state',
              'mount': '/m', 'mounter': None, 'hints': True, 'resend': True,
-             'in_flight': 3,
+             'tuning': {'in_flight': 3, 'threshold': 0.1, 'workers': 64,
+                        'restart_backoff': 5.0},
              'identity': {
                  'key_name': 'k', 'key_file': '/key', 'tls_ca_file': '/ca',
                  'tls_cert_file': None, 'tls_key_file': None,
@@ -68,13 +69,21 @@ class TestConfiguration(base.TestCase):
             '[lazy]\nsocket = /s/x\nshare_profiles = project\n'))
         self.assertIs(False, found['hints'])
 
-    def test_how_many_chunks_are_prefetched_at_the_same_time(self):
-        text = '[lazy]\nsocket = /s/x\nin_flight = {}\n'
-        found = lazy_service.configuration(self.conf(text.format(16)))
-        self.assertEqual(16, found['in_flight'])
-        conf = self.conf(text.format(65))
-        self.assertRaises(cfg.ConfigFileValueError,
-                          lazy_service.configuration, conf)
+    def test_how_images_are_served(self):
+        for name, value, refused in (
+                ('in_flight', 16, ('0', '65', '')),
+                ('threshold', 0.25, ('0', '-1', '1e7', 'nan', '')),
+                ('threshold', 3.0, ('inf', 'all')),
+                ('workers', 1, ('0', '65', '1.5', '')),
+                ('restart_backoff', 0.5, ('0', '301', 'nan', 'inf', ''))):
+            text = f'[lazy]\nsocket = /s/x\n{name} = {{}}\n'
+            found = lazy_service.configuration(self.conf(text.format(value)))
+            self.assertEqual(value, found['tuning'][name])
+            for bad in refused:
+                error = self.assertRaises(
+                    cfg.ConfigFileValueError, lazy_service.configuration,
+                    self.conf(text.format(bad)))
+                self.assertIn(f'option {name} ', str(error))
 
     def test_requests_are_not_sent_again_if_the_file_says_so(self):
         found = lazy_service.configuration(self.conf(

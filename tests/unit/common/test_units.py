@@ -69,3 +69,18 @@ class TestDurations(base.TestCase):
     def test_reads_back(self, count):
         self.assertEqual(count, units.parse_duration(
             units.format_duration(count)))
+
+
+class TestOptions(base.TestCase):
+
+    def test_within_bounds(self):
+        found = units.Number(min=0.5, max=9)('0.5')
+        self.assertEqual((float, 0.5), (type(found), found))
+        self.assertEqual(9, units.Count(min=1, max=9)('9'))
+
+    def test_others_are_refused(self):
+        for kind in (units.Number(min=0.5, max=9), units.Count(min=1, max=9)):
+            for text in ('', ' ', 'nan', 'inf', '-inf', '0', '10', 'x'):
+                with self.subTest(kind=kind, text=text):
+                    self.assertRaises(ValueError, kind, text)
+        self.assertRaises(ValueError, units.Count(min=1, max=9), '1.5')

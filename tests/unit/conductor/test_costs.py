@@ -174,7 +174,12 @@ class TestBuildCosts(test_agents.ConductorTest):
                                found['h1'])
         self.assertEqual(found['h1'], found['h2'])
         self.assertEqual(whole['h3'], found['h3'])
-        image = self.database.read(boot_sets.of_content, template.content_id)
+        # Not known by instances that are too few.
+        self.conf.set_override('threshold', 2.0, 'lazy')
+        self.assertEqual(*costs_of())
+        self.conf.clear_override('threshold', 'lazy')
+        image = self.database.read(boot_sets.of_content,
+                                   template.content_id, 0.1)
         database.put_wanted(self.database, ['h1'], [boot_sets.Wanted(
             'h1', template.content_id, image, 1.0, 1.0, False, 1.0, False)],
             base_objects.now())

@@ -67,52 +67,73 @@ class TestImages(BootSetsTest):
                    profile_table.Subject(image, project, label), 'h1',
                    (1, 1), rows, database.at(1))
 
+    def images(self, threshold=0.1):
+        return self.read(boot_sets.of_images, threshold)
+
     def test_all_that_boots_read_often_enough_is_summed(self):
         self.add_image(1)
         self.add_image(2)
         self.add_profile('t1', 'a', [[0, 10, 10], [20, 9, 9]])
         self.add_profile('t1', 'b', [[0, 10, 30], [4, 1, 5]])
-        found = self.read(boot_sets.of_images)
+        found = self.images()
         self.assertEqual({ONE: boot_sets.Image(
             't1', 4 * profiles.CHUNK + 5, {0: (20, 40), 20: (9, 9)})}, found)
+
+    def test_the_threshold_says_what_is_read_often_enough(self):
+        self.add_image(1)
+        self.add_profile('t1', '', [[0, 10, 10], [9, 5, 9], [20, 2, 9]])
+        for threshold, chunks in ((0.2, [0, 9, 20]), (0.5, [0, 9]),
+                                  (3, [0, 9]), (6, [0])):
+            found = self.images(threshold)[ONE]
+            self.assertEqual(chunks, list(found.rows), threshold)
+            self.assertEqual(found, self.read(
+                boot_sets.of_content, ONE, threshold))
+
+    def test_too_few_instances_tell_nothing_of_boots(self):
+        self.add_image(1)
+        self.add_profile('t1', '', [[0, 10, 10]])
+        self.assertEqual({}, self.images(11))
+        self.assertEqual({}, self.read(
+            boot_sets.reads, 'edge', boot_sets.Content(ONE, 100, 11),
+            database.at(1)))
 
     def test_images_of_one_content_have_one_set(self):
         self.add_image(1)
         self.add_image(2, content_id=ONE)
         self.add_profile('t1', '', [[0, 1, 10]])
         self.add_profile('t2', '', [[0, 1, 10], [1, 1, 1]])
-        [(content_id, found)] = self.read(boot_sets.of_images).items()
+        [(content_id, found)] = self.images().items()
         self.assertEqual((ONE, 't1', {0: (2, 20), 1: (1, 1)}),
                          (content_id, found.image_id, found.rows))
 
     def test_what_projects_read_of_public_images_is_told_to_nobody(self):
         self.add_image(1)
         self.add_profile('t1', 'a', [[0, 1, 10]], 'p')
-        self.assertEqual({}, self.read(boot_sets.of_images))
+        self.assertEqual({}, self.images())
         self.add_profile('t1', 'a', [[1, 1, 10]])
         self.assertEqual({1: (1, 10)},
-                         self.read(boot_sets.of_images)[ONE].rows)
+                         self.images()[ONE].rows)
 
     def test_what_one_project_reads_of_its_images(self):
         self.add_image(1, visibility='private', owner='p')
         self.add_profile('t1', 'a', [[0, 1, 10]], 'p')
         self.add_profile('t1', 'b', [[0, 1, 10]], 'p')
         self.assertEqual({0: (2, 20)},
-                         self.read(boot_sets.of_images)[ONE].rows)
+                         self.images()[ONE].rows)
         # Another project has an image of the same content.
         self.add_image(2, content_id=ONE, visibility='private', owner='q')
-        self.assertEqual({}, self.read(boot_sets.of_images))
+        self.assertEqual({}, self.images())
 
     def test_a_private_copy_of_a_public_image(self):
         self.add_image(1)
         self.add_image(2, content_id=ONE, visibility='private', owner='q')
         self.add_profile('t2', 'a', [[1, 1, 10]], 'q')
-        self.assertEqual({}, self.read(boot_sets.of_images))
+        self.assertEqual({}, self.images())
 
     def test_withdrawn_images_have_none(self):
         self.add_image(1, status=objects.DEACTIVATED)
         self.add_profile('t1', '', [[0, 1, 10]])
-        self.assertEqual({}, self.read(boot_sets.of_images))
+        self.assertEqual({}, self.images())
 
 
 class TestReads(BootSetsTest):
@@ -136,8 +157,8 @@ class TestReads(BootSetsTest):
 
     def reads(self, when=3, site='edge', content_id=ONE):
         """Absent and at peers, in groups, by host."""
-        found = self.read(boot_sets.reads, site, content_id, self.SIZE,
-                          database.at(when))
+        content = boot_sets.Content(content_id, self.SIZE, 0.1)
+        found = self.read(boot_sets.reads, site, content, database.at(when))
         return {host: (each.absent / self.GROUP, each.at_peers / self.GROUP)
                 for host, each in found.items()}
 

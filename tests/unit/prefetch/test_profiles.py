@@ -79,8 +79,23 @@ class TestMerging(base.TestCase):
         merged = profiles.added(honest, bad.counted())
         self.assertEqual(profiles.HOST_SHARE, merged[9][0])
         # Still a tenth of the most frequent: diffcached prefetches them.
-        self.assertTrue(all(10 * merged[chunk][0] >= merged[9][0]
-                            for chunk in honest))
+        self.assertEqual(merged, profiles.chosen(merged, 0.1))
+
+    def test_readers_from_which_on_a_chunk_is_a_hint(self):
+        # As those of native/prefetch/src/threshold.rs.
+        for threshold, count, expected in (
+                (1.0, 120, 1), (2.0, 4, 2), (2.5, 4, 3), (0.1, 120, 12),
+                (0.1, 11, 2), (0.1, 3, 1), (0.07, 100, 7), (0.1, 0, 1),
+                (5.0, 0, 5)):
+            self.assertEqual(
+                expected, profiles.least_readers(threshold, count),
+                (threshold, count))
+
+    def test_rows_of_too_few_instances_are_left_out(self):
+        rows = {0: (10, 9), 1: (5, 9), 2: (1, 9)}
+        for threshold, chunks in ((0.1, {0, 1, 2}), (0.11, {0, 1}),
+                                  (6, {0}), (11, set())):
+            self.assertEqual(chunks, profiles.chosen(rows, threshold).keys())
 
     def test_scaling_keeps_shares_and_means(self):
         rows = {0: (100, 5000), 1: (50, 100), 2: (4, 80), 3: (2, 2)}

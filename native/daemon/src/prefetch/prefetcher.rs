@@ -22,6 +22,7 @@ pub struct Prefetcher {
 }
 
 struct State {
+    threshold: Threshold,
     /// The chunks that enough instances read, by the profile alone.
     profile: Profile,
     /// What the hosts of the site know.
@@ -44,15 +45,16 @@ struct State {
 }
 
 impl State {
-    fn new(profile: &Profile, in_flight: usize) -> State {
+    fn new(profile: &Profile, policy: Policy) -> State {
         let mut state = State {
+            threshold: policy.threshold,
             profile: Profile::default(),
             site: Profile::default(),
             known: Profile::default(),
             most: 0,
             least: 1,
             given: ChunkSet::default(),
-            queue: Queue::new(in_flight),
+            queue: Queue::new(policy.in_flight),
             sequences: HashMap::new(),
             has_begun: false,
             is_read: false,
@@ -63,13 +65,13 @@ impl State {
     }
 
     fn set_profile(&mut self, profile: &Profile) {
-        self.profile = choose(profile);
+        self.profile = choose(profile, self.threshold);
         self.known = profile.clone();
         for (chunk, ..) in self.site.rows() {
             self.known.raise(chunk, self.site.get(chunk));
         }
         self.most = self.known.most();
-        self.least = least_of(self.most);
+        self.least = least_of(self.most, self.threshold);
     }
 
     /// Return whether a chunk is a hint: by the profile, whatever others count, or because enough instances of the site read it.
@@ -109,14 +111,13 @@ impl State {
 }
 
 /// Return the least number of readers of a hint where the most frequent chunk has so many.
-fn least_of(most: u64) -> u64 {
-    let instances = usize::try_from(most).unwrap_or(usize::MAX);
-    Threshold::default().readers(instances)
+fn least_of(most: u64, threshold: Threshold) -> u64 {
+    threshold.readers(usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 /// Leave the chunks out that too few of a profile's instances read.
-pub fn choose(profile: &Profile) -> Profile {
-    profile.at_least(least_of(profile.most()))
+pub fn choose(profile: &Profile, threshold: Threshold) -> Profile {
+    profile.at_least(least_of(profile.most(), threshold))
 }
 
 /// A read that stops prefetching until it has its chunks.
@@ -139,7 +140,7 @@ impl Prefetcher {
         Prefetcher {
             chunks,
             policy,
-            state: Mutex::new(State::new(&profile, policy.in_flight)),
+            state: Mutex::new(State::new(&profile, policy)),
             changed: Condvar::new(),
             idle: Condvar::new(),
         }
@@ -212,7 +213,7 @@ impl Prefetcher {
             state.most = state.most.max(record.count);
         }
         let before = state.least;
-        state.least = least_of(state.most);
+        state.least = least_of(state.most, state.threshold);
         if !state.is_read {
             return;
         }
@@ -361,6 +362,35 @@ mod tests {
         prefetcher.done(2, false);
         assert_eq!(Some(2), take(&prefetcher));
         assert_eq!(None, take(&prefetcher));
+    }
+
+    #[test]
+    fn the_threshold_says_which_chunks_are_hints() {
+        let rows = [(1, 1, 9.0), (2, 10, 8.0), (3, 5, 9.0), (4, 4, 9.0)];
+        let given = |threshold: f64| {
+            let policy = Policy {
+                threshold: Threshold::new(threshold).unwrap(),
+                ..Policy::default()
+            };
+            let profile = Profile::from_rows(rows).unwrap();
+            let prefetcher = Prefetcher::new(100, profile, policy);
+            prefetcher.begin();
+            let chunks = || {
+                std::iter::from_fn(|| {
+                    let chunk = take(&prefetcher)?;
+                    prefetcher.done(chunk, true);
+                    Some(chunk)
+                })
+            };
+            let of_profile: Vec<_> = chunks().collect();
+            prefetcher.learn(vec![(50, 3, 1.0), (51, 9, 2.0)]);
+            (of_profile, chunks().collect::<Vec<_>>())
+        };
+        // A share of the instances that read the most frequent chunk, or a number.
+        assert_eq!((vec![2, 3, 4, 1], vec![51, 50]), given(0.1));
+        assert_eq!((vec![2, 3], vec![51]), given(0.5));
+        assert_eq!((vec![2, 3, 4], vec![51]), given(4.0));
+        assert_eq!((vec![], vec![]), given(11.0));
     }
 
     #[test]

@@ -11,8 +11,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use diffcache_prefetch::Threshold;
 use serde_json::json;
 
+use crate::config::Config;
 use crate::error::DaemonError;
 use crate::image::leaves::CHUNK;
 use crate::processes::shared::{Counter, Shared};
@@ -23,8 +25,7 @@ const ROW_LEN: usize = 32;
 /// Instances, and chunks times instances, that a replay takes at most.
 const MAX_INSTANCES: usize = 4096;
 const MAX_KNOWN: usize = 1 << 24;
-/// From which share of the instances on a chunk is a hint, and the links: defaults, for a replay to begin with.
-const THRESHOLD: f64 = 0.1;
+/// The links, for a replay to begin with.
 const WAN_MBPS: f64 = 100.0;
 const WAN_RTT_MS: f64 = 20.0;
 const LAN_MBPS: f64 = 200.0;
@@ -172,12 +173,15 @@ pub fn begin(state: &Path, target: &Path) -> Result<(), DaemonError> {
     fs::remove_file(&beside).map_err(DaemonError::at("remove", &beside))
 }
 
-/// Write the scenario of a run in place of `target`, and remove the rows.
+/// Write the scenario of a run of an image of so many bytes in place of its file, if it has one, and remove the rows.
 ///
 /// # Errors
 /// `Path`; the rows are kept then.
-pub fn finish(state: &Path, target: &Path, size: u64, shared: &Shared) -> Result<(), DaemonError> {
-    let path = rows_path(state);
+pub fn finish(config: &Config, size: u64, shared: &Shared) -> Result<(), DaemonError> {
+    let Some(target) = &config.record else {
+        return Ok(());
+    };
+    let path = rows_path(&config.state);
     let rows = read_rows(&path).map_err(DaemonError::at("read", &path))?;
     let instances = instances(rows);
     let kept = count_replayable(&instances);
@@ -188,8 +192,12 @@ pub fn finish(state: &Path, target: &Path, size: u64, shared: &Shared) -> Result
             target.display()
         );
     }
-    write_durably(target, size, &instances[..kept])
-        .map_err(DaemonError::at("record in", target))?;
+    let scenario = Scenario {
+        size,
+        threshold: config.tuning.threshold,
+        instances: &instances[..kept],
+    };
+    write_durably(target, &scenario).map_err(DaemonError::at("record in", target))?;
     fs::remove_file(&path).map_err(DaemonError::at("remove", &path))
 }
 
@@ -209,6 +217,14 @@ struct Instance {
     start_us: u64,
     /// (time since the read before was answered, offset, length).
     reads: Vec<(u64, u64, u32)>,
+}
+
+/// What a replay takes.
+struct Scenario<'a> {
+    /// Bytes of the image.
+    size: u64,
+    threshold: Threshold,
+    instances: &'a [Instance],
 }
 
 /// Return the handles that read anything, those that were opened earlier first.
@@ -278,11 +294,11 @@ fn create_beside(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
 
-fn write_durably(target: &Path, size: u64, instances: &[Instance]) -> io::Result<()> {
+fn write_durably(target: &Path, scenario: &Scenario<'_>) -> io::Result<()> {
     let path = beside(target);
     let written = create_beside(&path).and_then(|file| {
         let mut out = BufWriter::new(file);
-        write_scenario(&mut out, size, instances)?;
+        write_scenario(&mut out, scenario)?;
         out.into_inner()?.sync_all()?;
         fs::rename(&path, target)
     });
@@ -295,13 +311,15 @@ fn write_durably(target: &Path, size: u64, instances: &[Instance]) -> io::Result
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-fn write_scenario(out: &mut impl Write, size: u64, instances: &[Instance]) -> io::Result<()> {
+fn write_scenario(out: &mut impl Write, scenario: &Scenario<'_>) -> io::Result<()> {
     let links = json!({"wan_mbps": WAN_MBPS, "wan_rtt_ms": WAN_RTT_MS, "lan_mbps": LAN_MBPS, "lan_rtt_ms": LAN_RTT_MS});
     write!(
         out,
-        "{{\"image_bytes\":{size},\"chunk\":{CHUNK},\"threshold\":{THRESHOLD},\"striped\":false,\"links\":{links},\"profile\":null,\"instances\":["
+        "{{\"image_bytes\":{},\"chunk\":{CHUNK},\"threshold\":{},\"striped\":false,\"links\":{links},\"profile\":null,\"instances\":[",
+        scenario.size,
+        scenario.threshold.value()
     )?;
-    for (number, instance) in instances.iter().enumerate() {
+    for (number, instance) in scenario.instances.iter().enumerate() {
         let separator = if number > 0 { "," } else { "" };
         write!(
             out,
@@ -378,6 +396,15 @@ mod tests {
         assert_eq!(MAX_KNOWN / 10_000, kept);
     }
 
+    /// Return the configuration of a run that is recorded.
+    fn config(state: &Path, target: &Path) -> Config {
+        let value = json!({
+            "sources": ["/a"], "manifest": "/m", "mount": "/t", "wait": 0.0,
+            "state": state, "record": target, "tuning": {"threshold": 2.5},
+        });
+        Config::parse(&value.to_string()).unwrap()
+    }
+
     #[test]
     fn a_full_record_counts_what_it_lacks() {
         let folder = tempfile::tempdir().unwrap();
@@ -393,9 +420,11 @@ mod tests {
         recorder.note_read(1, 5, 10, now_ns());
         assert_eq!(1, shared.get(Counter::Recorded));
         assert_eq!(1, shared.get(Counter::NotRecorded));
-        finish(folder.path(), &target, 100, &shared).unwrap();
+        let config = config(folder.path(), &target);
+        finish(&config, 100, &shared).unwrap();
         let found: serde_json::Value = serde_json::from_slice(&fs::read(&target).unwrap()).unwrap();
         assert_eq!(json!(100), found["image_bytes"]);
+        assert_eq!(json!(2.5), found["threshold"]);
         assert_eq!(json!(10), found["instances"][0]["reads"][0][2]);
         let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
         assert_eq!(1, left.len());

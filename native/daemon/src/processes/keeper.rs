@@ -24,6 +24,7 @@ use crate::prefetch::profile;
 use crate::prefetch::record;
 use crate::processes::mounts::{Mounts, Unmounted};
 use crate::processes::program;
+use crate::processes::restarts::Pauses;
 use crate::processes::shared::{Counter, Shared};
 use crate::processes::signals::{self, Signal};
 use crate::processes::status;
@@ -31,7 +32,6 @@ use crate::processes::status;
 /// A worker that lived this long did not fail at its start.
 const SOUND_LIFE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a worker may take to end when it is asked to.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -220,14 +220,7 @@ fn keep(
     };
     let ended = keeper.keep_serving(mounted);
     status::remove_sockets(&config.state);
-    let recorded = config.record.as_ref().map_or(Ok(()), |target| {
-        record::finish(
-            &config.state,
-            target,
-            keeper.manifest.size(),
-            &keeper.shared,
-        )
-    });
+    let recorded = record::finish(config, keeper.manifest.size(), &keeper.shared);
     ended.and(recorded)
 }
 
@@ -348,7 +341,7 @@ impl Keeper<'_> {
             Arc::new(Learned::map(&self.handed.learned)?),
         )?;
         self.announce(&worker)?;
-        let (mut born, mut pause) = (Instant::now(), FIRST_PAUSE);
+        let (mut born, mut pauses) = (Instant::now(), Pauses::new(FIRST_PAUSE));
         let mut is_replaced = false;
         loop {
             match (signals::wait(None), self.file) {
@@ -377,6 +370,8 @@ impl Keeper<'_> {
             // A kill from outside says nothing of the worker.
             let is_killed = ended.signal() == Some(libc::SIGKILL);
             if born.elapsed() < SOUND_LIFE && !is_killed && !was_replaced {
+                let pause = pauses.take(read(&self.config).tuning.longest_pause());
+                eprintln!("Starting it in {} s", pause.as_secs_f64());
                 match (signals::wait(Some(pause)), self.file) {
                     (Some(Signal::Stop), _) | (Some(Signal::Reload), None) => return Ok(()),
                     (Some(Signal::Reload), Some(file)) => {
@@ -385,9 +380,8 @@ impl Keeper<'_> {
                     }
                     _ => {}
                 }
-                pause = (pause * 2).min(LONGEST_PAUSE);
             } else {
-                pause = FIRST_PAUSE;
+                pauses.reset();
             }
             worker = self.start_worker()?;
             born = Instant::now();

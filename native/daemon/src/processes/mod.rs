@@ -7,6 +7,7 @@ pub mod mounts;
 pub mod panics;
 pub mod program;
 pub mod resend;
+pub mod restarts;
 pub mod shared;
 pub mod signals;
 pub mod status;

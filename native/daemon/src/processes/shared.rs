@@ -10,7 +10,7 @@ use crate::config::{MAX_HOMES, MAX_SOURCES};
 use crate::error::DaemonError;
 use crate::processes::mapping::Mapping;
 
-/// Threads of a worker, each with one slot.
+/// Threads of a worker at most, each with one slot.
 pub const SLOTS: usize = 64;
 /// Bytes of a slot: the kernel refuses a buffer smaller than a write of 1 MiB and its header.
 pub const SLOT_LEN: usize = (1 << 20) + 8192;

@@ -156,7 +156,7 @@ pub fn describe(
 /// replaced: the rest of the state holds all the same.
 fn count_profile(config: &Config, manifest: &Manifest) -> io::Result<Option<Value>> {
     let profile = match config.load_profile(manifest.size().div_ceil(CHUNK)) {
-        Ok(profile) => prefetcher::choose(&profile),
+        Ok(profile) => prefetcher::choose(&profile, config.tuning.threshold),
         Err(error) => {
             eprintln!("Could not count the chunks of the profile: {error}");
             return Ok(None);

@@ -30,8 +30,10 @@ use crate::processes::http::{self, Answer, Request};
 use crate::processes::keeper;
 use crate::processes::mounts::{Mounts, Unmounted};
 use crate::processes::program;
+use crate::processes::restarts::Pauses;
 use crate::processes::signals;
 use crate::processes::status;
+use crate::tuning::Tuning;
 
 /// How long a keeper may take until its image can be read, and until it has ended.
 const START_TIME: Duration = Duration::from_secs(15);
@@ -42,7 +44,6 @@ const LOOK_TIME: Duration = Duration::from_millis(500);
 const CHANGE_TIME: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const MOST_CLIENTS: usize = 64;
 /// The agent and its group may connect.
 const SOCKET_MODE: u32 = 0o660;
@@ -70,9 +71,9 @@ pub struct Config {
     /// Whether the rest of a file is fetched when a part of it is read.
     #[serde(default = "yes")]
     pub files: bool,
-    /// Chunks of an image that are prefetched at the same time.
-    #[serde(default = "config::usual_in_flight")]
-    pub in_flight: usize,
+    /// What operators set for all images; it holds for those that are served from then on.
+    #[serde(default)]
+    pub tuning: Tuning,
     /// Whether new workers have the kernel send unanswered requests again, where it can.
     #[serde(default = "yes")]
     pub resend: bool,
@@ -86,7 +87,7 @@ impl Config {
     pub fn parse(text: &str) -> Result<Config, DaemonError> {
         let config: Config =
             serde_json::from_str(text).map_err(|error| DaemonError::Config(error.to_string()))?;
-        config::check_in_flight(config.in_flight)?;
+        config.tuning.check()?;
         Ok(config)
     }
 }
@@ -172,7 +173,7 @@ struct Image {
     mounts: Mounts,
     keeper: Option<Child>,
     next_start: Instant,
-    pause: Duration,
+    pauses: Pauses,
 }
 
 /// The images of a host.
@@ -281,7 +282,7 @@ impl Image {
             mounts,
             keeper: None,
             next_start: Instant::now(),
-            pause: FIRST_PAUSE,
+            pauses: Pauses::new(FIRST_PAUSE),
         }
     }
 
@@ -406,18 +407,26 @@ impl Image {
         }
     }
 
+    /// Return the longest pause between two starts of the keeper, by its configuration if that can be read.
+    fn longest_pause(&self) -> Duration {
+        let config = self.load();
+        config.map_or_else(
+            |_| Tuning::default().longest_pause(),
+            |config| config.tuning.longest_pause(),
+        )
+    }
+
     /// Start the keeper again if it has ended.
     fn look_after(&mut self) {
         if !self.has_ended() {
-            self.pause = FIRST_PAUSE;
+            self.pauses.reset();
             return;
         }
         let now = Instant::now();
         if now < self.next_start {
             return;
         }
-        self.next_start = now + self.pause;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.next_start = now + self.pauses.take(self.longest_pause());
         if let Err(error) = self.start() {
             eprintln!("Could not serve {}: {error}", self.folder.display());
         }
@@ -626,7 +635,7 @@ impl Supervisor {
             mount,
             state: image.folder.clone(),
             prefetch: wanted.prefetch,
-            in_flight: self.config.in_flight,
+            tuning: self.config.tuning.clone(),
             profile: profile.transpose()?,
             hydrate: wanted.hydrate,
             rate: wanted.rate,
@@ -771,6 +780,32 @@ mod tests {
         assert!(matches!(again, Hydrate::Seconds(seconds) if (seconds - 60.0).abs() < 1e-9));
         assert_eq!(set_again(minute, Hydrate::Idle), minute);
         assert_eq!(set_again(Hydrate::Idle, Hydrate::Idle), Hydrate::Idle);
+    }
+
+    #[test]
+    fn tuning_that_cannot_be_used_is_refused_at_the_start() {
+        let parse = |tuning: Value| {
+            let value = json!({"socket": "/s", "state": "/t", "mount": "/m", "tuning": tuning});
+            Config::parse(&value.to_string())
+        };
+        assert_eq!(8, parse(json!({"workers": 8})).unwrap().tuning.workers);
+        for name in ["in_flight", "workers", "threshold", "restart_backoff"] {
+            let refused = parse(json!({name: 0})).unwrap_err().to_string();
+            assert!(refused.contains(name), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_pauses_of_a_keeper_are_those_of_its_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = Image::new(folder.path().to_owned(), Mounts::new(None));
+        assert_eq!(Duration::from_secs(5), image.longest_pause());
+        let config = json!({
+            "sources": ["/a"], "manifest": "/m", "mount": "/t", "state": "/s", "wait": 0.0,
+            "tuning": {"restart_backoff": 0.5},
+        });
+        fs::write(image.file(), config.to_string()).unwrap();
+        assert_eq!(Duration::from_millis(500), image.longest_pause());
     }
 
     #[test]

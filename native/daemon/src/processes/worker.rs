@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use caps::CapSet;
 use diffcache_core::manifest::Manifest;
-use diffcache_prefetch::replay::Policy;
 use diffcache_prefetch::Chunk;
 use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
@@ -123,7 +122,7 @@ pub fn run(
     if config.resend {
         service.have_resent();
     }
-    for index in 0..SLOTS {
+    for index in 0..config.tuning.workers {
         let service = service.clone();
         spawn("fuse", move || service.serve_slot(index))?;
     }
@@ -293,11 +292,7 @@ fn open_prefetcher(
         profile::from_shared(profile).map_err(DaemonError::system("take the profile over"))?;
     // Chunks beyond the last number are read on demand.
     let chunks = Chunk::try_from(leaves.chunk_count()).unwrap_or(Chunk::MAX);
-    let policy = Policy {
-        in_flight: config.in_flight,
-        ..Policy::default()
-    };
-    let prefetcher = Prefetcher::new(chunks, profile, policy);
+    let prefetcher = Prefetcher::new(chunks, profile, config.tuning.policy());
     if shared.get(Counter::Reads) > 0 {
         // The worker before this one had begun.
         prefetcher.begin();

@@ -107,7 +107,7 @@ pub fn run(
         arriving: HashMap::new(),
         trees: Trees::new(scenario.fan_out),
         referrals: Referrals::default(),
-        learner: Learner::new(chunks, scenario.least, known),
+        learner: Learner::new(chunks, scenario.least(), known),
         read: Distinct::default(),
         visit: Visit::default(),
         accesses: 0,

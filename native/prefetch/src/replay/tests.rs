@@ -23,7 +23,6 @@ fn scenario(traces: &[(u64, &[Row])]) -> Scenario {
     Scenario {
         image_bytes: 3500,
         chunk_bytes: 1000,
-        least: 2,
         striped: false,
         links: Links {
             wan_mbps: 8.0,
@@ -33,7 +32,10 @@ fn scenario(traces: &[(u64, &[Row])]) -> Scenario {
         },
         instances: instances.collect(),
         profile: None,
-        policy: Policy::default(),
+        policy: Policy {
+            threshold: Threshold::new(2.0).unwrap(),
+            ..Policy::default()
+        },
         files: Files::default(),
         layout: Layout::default(),
         fan_out: 2,

@@ -112,6 +112,13 @@ class TestLookups(base.ApiTest):
             beside['held_bytes'], beside['peer_bytes']))
         self.assertLess(here['seconds'], beside['seconds'])
 
+    def test_a_lazy_boot_by_another_threshold(self):
+        self.add_image(3)
+        self.read_at_boot()
+        self.assertIsNotNone(self.lazy_boot('h2', 't3'))
+        self.conf.set_override('threshold', 2.0, 'lazy')
+        self.assertIsNone(self.lazy_boot('h2', 't3'))
+
     def test_a_lazy_boot_where_the_image_is(self):
         self.add_image(1)
         self.read_at_boot('t1')

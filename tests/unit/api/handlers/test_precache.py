@@ -332,6 +332,15 @@ class TestBootSets(JobTest):
                 target[name] for name in ('state', 'way', 'bytes_done')))
         self.assertEqual('ready', self.show(job)['state'])
 
+    def test_boots_of_too_few_instances_are_not_known(self):
+        self.conf.set_override('threshold', 2.0, 'lazy')
+        job = self.create(boot_set=True, hosts=['h2'])
+        self.learn()
+        self.round()
+        [target] = self.targets(job)
+        self.assertEqual(0, target['bytes_total'])
+        self.assertIn('Nothing is known of boots', target['message'])
+
     def test_hosts_and_images_that_there_are_not(self):
         job = self.create(boot_set=True, hosts=['h9'])
         self.round()

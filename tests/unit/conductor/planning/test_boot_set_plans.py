@@ -75,6 +75,15 @@ class TestBootSetPlans(test_planner.PlannerTest):
         [sent] = self.exchange()
         self.assertEqual(SET, sent['bytes'])
 
+    def test_a_set_has_what_enough_instances_read(self):
+        self.learn('t2')
+        self.exchange()
+        self.add_requests('t2', 1, 5)
+        for threshold, sets in ((3.0, 0), (2.0, 1)):
+            self.conf.set_override('threshold', threshold, 'lazy')
+            self.plan()
+            self.assertEqual(sets, len(self.sets()))
+
     def test_hosts_have_few_sets(self):
         self.learn('t2')
         self.exchange()

@@ -49,6 +49,7 @@ fn policy(rest: usize) -> Policy {
         in_flight: 1,
         read_ahead: 0,
         rest,
+        ..Policy::default()
     }
 }
 
