@@ -33,6 +33,7 @@ from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import revocations
+from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import conductor_api
@@ -115,10 +116,10 @@ class ConductorLink:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the call that is under way."""
+        """Stop after the call that is under way, if it is answered soon."""
         self._stopped.set()
         self._host.report_due.set()
-        self._thread.join()
+        threads.join(self._thread)
 
     def on_contact(self, call: typing.Callable[[], object]) -> None:
         """Register a function to call when the conductor answers (again)."""

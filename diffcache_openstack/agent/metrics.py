@@ -286,6 +286,32 @@ class CarryCollector(registries.Collector):
         return found
 
 
+class VersionCollector(registries.Collector):
+    """Reads what became of indexes of base images that hosts added.
+
+    :param base_indexes: their number by outcome, see
+        :class:`.versions.worker.Worker`
+    """
+
+    def __init__(self, base_indexes: collections.abc.Mapping[str, int]
+                 ) -> None:
+        self._base_indexes = base_indexes
+
+    def describe(self) -> list[registries.Metric]:
+        """Return nothing: the names are known when values are."""
+        return []
+
+    def collect(self) -> collections.abc.Iterable[registries.Metric]:
+        """Return all values."""
+        found = metrics.Families(PREFIX)
+        for outcome, count in sorted(self._base_indexes.items()):
+            found.counter('version_base_indexes', 'Indexes of base images'
+                          ' that hosts added to stores of versions, by'
+                          ' whether they match the image.', count,
+                          outcome=outcome)
+        return found
+
+
 def _bounded(reasons: list[tuple[str, str, int]]
              ) -> dict[tuple[str, str], int]:
     """Sum counts by service and reason, the rarest ones as one."""

@@ -102,6 +102,7 @@ from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.telemetry import metrics
 from diffcache_openstack.common.telemetry import tracing
+from diffcache_openstack.common import threads
 from diffcache_openstack.common import windows
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import agent_volumes_api
@@ -170,6 +171,9 @@ class Agent(service.Service):
     def stop(self, graceful: bool = False) -> None:
         """Stop serving; transfers that are cut off are resumed next time."""
         self._closing.set()
+        if self.repository is not None:
+            # Before its users end one after another.
+            self.repository.interrupt()
         self._stack.close()
 
     # -- building
@@ -182,7 +186,7 @@ class Agent(service.Service):
         self.held = self._open_holdings()
         self._bus = buses.open_bus(self.conf, self.conf.agent.role, self.name)
         buses.warn_if_open(self._bus.security)
-        self._stack.callback(self._bus.close)
+        self._stack.callback(threads.end, 'bus-close', self._bus.close)
         authority = self._bus.security.authority
         self._revoked = None if authority is None \
             else revocations.Revocations(
@@ -380,6 +384,8 @@ class Agent(service.Service):
             registry.register(agent_metrics.FlushCollector(self._volumes))
         if self._carrying is not None:
             registry.register(agent_metrics.CarryCollector(self._carrying))
+        registry.register(agent_metrics.VersionCollector(
+            self.versions.base_indexes))
         self.server.observe(agent_metrics.RequestMetrics(registry).observe)
         return metrics.MetricsServer(self.conf.metrics.listen, registry,
                                      self._problems)
@@ -638,10 +644,14 @@ class Agent(service.Service):
 
     @staticmethod
     def _stop_rpc(started: list) -> None:
-        while started:
-            server = started.pop()
-            server.stop()
-            server.wait()
+        """Stop listening; calls that take long are cut off."""
+        def stop() -> None:
+            while started:
+                server = started.pop()
+                server.stop()
+                server.wait()
+
+        threads.end('rpc-stop', stop)
 
 
 def _may_make_patches(hours: windows.Windows, max_load: float) -> bool:

@@ -17,7 +17,7 @@ file, bit for bit, of its raw content.
 """
 
 import pathlib
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import auto
@@ -28,7 +28,7 @@ from diffcache_openstack.blocks import native
 from diffcache_openstack.blocks import sketch as sketches
 from diffcache_openstack.common import exceptions
 
-Progress = Callable[[int, int], object] | None
+Progress = codec_base.Progress | None
 
 
 def _codec_of(patch: pathlib.Path) -> codec_base.PatchCodec:
@@ -80,10 +80,12 @@ class _RecipeTarget:
 class ImageTools:
     """Operations on image files; errors are DiffCacheErrors."""
 
-    def sign(self, image: pathlib.Path, manifest: pathlib.Path) -> dict:
+    def sign(self, image: pathlib.Path, manifest: pathlib.Path,
+             progress: Progress = None) -> dict:
         """Write an image's manifest; returns content_id, size, data_size."""
         with native.translated():
-            return _native.manifest_create(str(image), str(manifest))
+            return _native.manifest_create(str(image), str(manifest),
+                                           progress)
 
     def compress(self, content: pathlib.Path, manifest: pathlib.Path,
                  output: pathlib.Path, level: int,
@@ -103,16 +105,18 @@ class ImageTools:
             return _native.hash_file(str(path))
 
     def make_patch(self, base: pathlib.Path, target: pathlib.Path,
-                   patch: pathlib.Path, level: int) -> tuple[str, str]:
+                   patch: pathlib.Path, level: int,
+                   progress: Progress = None) -> tuple[str, str]:
         """Write a patch; returns the content ids of base and target."""
         info = auto.create(str(base), str(target), str(patch), level,
+                           progress,
                            codecs=registry.random_access_names()).info
         return _ends(info, patch)
 
     def apply_patch(self, base: pathlib.Path, patch: pathlib.Path,
-                    output: pathlib.Path) -> None:
+                    output: pathlib.Path, progress: Progress = None) -> None:
         """Write the verified target of a patch."""
-        _codec_of(patch).apply(str(base), str(patch), str(output))
+        _codec_of(patch).apply(str(base), str(patch), str(output), progress)
 
     def patch_ends(self, patch: pathlib.Path) -> tuple[str, str]:
         """Return the content ids of a patch's base and target."""
@@ -221,9 +225,10 @@ class ImageTools:
         with native.translated():
             return _native.qcow2_data_size(str(image))
 
-    def sketch(self, image: pathlib.Path, output: pathlib.Path) -> None:
+    def sketch(self, image: pathlib.Path, output: pathlib.Path,
+               progress: Progress = None) -> None:
         """Write an image's sketch."""
-        sketches.Sketch.of(str(image)).save(str(output))
+        sketches.Sketch.of(str(image), progress).save(str(output))
 
     def load_sketch(self, path: pathlib.Path) -> sketches.Sketch:
         """Read a sketch.

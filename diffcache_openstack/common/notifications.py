@@ -21,6 +21,7 @@ import oslo_messaging
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import threads
 
 LOG = log.getLogger(__name__)
 
@@ -103,8 +104,11 @@ class Listener:
                          name='notifications').start()
 
     def stop(self) -> None:
-        """End."""
+        """End, whether or not the broker answers."""
         self._stopping.set()
+        threads.end('notifications-stop', self._stop)
+
+    def _stop(self) -> None:
         if self._started.is_set():
             self._server.stop()
             self._server.wait()

@@ -67,6 +67,28 @@ conductor needs ``maintenance_hosts``. Unset lets all hosts change ``store``.
         default=[],
         help='Configuration files with the group ``[glance_store]``, for an'
              ' ``inbox`` of ``glance:``.'),
+    cfg.Opt(
+        'inbox_limit',
+        type=units.Size(),
+        default=1000 ** 4,
+        sample_default='1TB',
+        help='''
+Most bytes that wait in ``inbox`` to be accepted, of all hosts and projects.
+Set it on all hosts, below what the disk has. Saves that would exceed it are
+refused, and may be repeated when a maintenance host has accepted others; that
+host accepts no save that is larger. Hosts do not know it of an ``inbox`` of
+``glance:``: give its bucket a quota. 0 sets no limit.
+'''),
+    cfg.Opt(
+        'inbox_host_limit',
+        type=units.Size(),
+        default=200 * 1000 ** 3,
+        sample_default='200GB',
+        help='''
+Most bytes of saves of this host that wait in ``inbox`` to be accepted. A
+server whose first version has more bytes, compressed, cannot be saved. Lower
+values leave more of ``inbox_limit`` to other hosts. 0 sets no limit.
+'''),
     cfg.BoolOpt(
         'maintains_store',
         default=False,

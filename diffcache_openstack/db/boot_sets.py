@@ -237,13 +237,17 @@ def serving(session: orm.Session, now: datetime.datetime) -> frozenset[str]:
         .where(known.reported_at > now - _REPORT_TIME)))
 
 
-def put_wanted(session: orm.Session, hosts: collections.abc.Iterable[str],
+def put_wanted(session: orm.Session, basis: plans.Basis,
+               hosts: collections.abc.Iterable[str],
                wanted: collections.abc.Iterable[Wanted],
                now: datetime.datetime) -> None:
     """Replace the sets planned for some hosts; each gets them when it reports.
 
     Rows of a set that was planned before stay as long as they are
     much the same: what was fetched is not given up for little.
+
+    :param basis: the plan that the sets were chosen beside
+    :raises Busy: the site has another plan meanwhile
     """
     by_host: dict[str, list[Wanted]] = collections.defaultdict(list)
     for each in wanted:
@@ -253,6 +257,8 @@ def put_wanted(session: orm.Session, hosts: collections.abc.Iterable[str],
             models.Host.name == name).with_for_update())
         if host_id is not None:
             _put(session, host_id, by_host[name], now)
+    # Last: reports lock hosts before they lock the site.
+    plans.check_basis(session, basis)
 
 
 def _put(session, host_id, wanted, now):

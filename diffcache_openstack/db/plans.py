@@ -12,6 +12,7 @@
 """Plans, and the leases that keep conductors from planning twice."""
 
 import datetime
+import typing
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -25,6 +26,16 @@ _COPIED = ('site', 'generation', 'solver', 'cost_s', 'lower_bound_s',
            'proved_optimal', 'solver_seconds', 'created_at', 'objective',
            *objects.PLAN_FIGURES)
 _ITEM_COPIED = ('host', 'kind', 'bytes', 'priority', 'saved_seconds')
+
+
+class Basis(typing.NamedTuple):
+    """The plan of a site that something else was computed from.
+
+    :ivar generation: of that plan, 0 if the site had none
+    """
+
+    site: str
+    generation: int
 
 
 def put_plan(session: orm.Session, plan: objects.Plan, expected: int
@@ -66,9 +77,25 @@ def advance(session: orm.Session, site: str, expected: int, generation: int,
         .values(plan_generation=generation, planned_at=when)
         .execution_options(synchronize_session=False)).rowcount
     if not updated:
-        raise exceptions.Busy(
-            f'Another plan was computed for site {site} meanwhile; repeat'
-            f' the request to plan from the present state.')
+        raise _another_plan(site)
+
+
+def check_basis(session: orm.Session, basis: Basis) -> None:
+    """Check that a site still has a plan, and keep it until the commit.
+
+    :raises Busy: it has another plan
+    """
+    present = session.scalar(
+        sa.select(models.Site.plan_generation)
+        .where(models.Site.name == basis.site).with_for_update())
+    if present != basis.generation:
+        raise _another_plan(basis.site)
+
+
+def _another_plan(site: str) -> exceptions.Busy:
+    return exceptions.Busy(
+        f'Another plan was computed for site {site} meanwhile; repeat'
+        f' the request to plan from the present state.')
 
 
 def set_planned(session: orm.Session, site: str,

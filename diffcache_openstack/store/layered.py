@@ -18,9 +18,23 @@ Another process, which may write the main store, accepts what is in the inbox:
 
 import contextlib
 import pathlib
+from typing import Protocol
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
+
+
+class Room(Protocol):
+    """The limits of an inbox."""
+
+    def admit(self, name: str, size: int) -> None:
+        """Count a blob that is about to be put there.
+
+        :raises NoSpace: it would exceed a limit
+        """
+
+    def forget(self, name: str) -> None:
+        """Count a blob no longer, which was removed."""
 
 
 class LayeredStore(base.BlobStore):
@@ -31,32 +45,42 @@ class LayeredStore(base.BlobStore):
 
     :param main: is read only
     :param inbox: gets what is created
+    :param room: says whether the inbox has room; None if it has no limits
     """
 
-    def __init__(self, main: base.BlobStore, inbox: base.BlobStore) -> None:
+    def __init__(self, main: base.BlobStore, inbox: base.BlobStore,
+                 room: Room | None = None) -> None:
         self._main = main
         self._inbox = inbox
+        self._room = room
 
     def _holder(self, name: str) -> base.BlobStore:
         return self._main if self._main.exists(name) else self._inbox
 
-    def _refuse_existing(self, name: str) -> None:
+    def _admit(self, name: str, size: int) -> None:
+        """Check that a blob may be put into the inbox.
+
+        :raises Conflict: the main store has one of this name
+        :raises NoSpace: it would exceed a limit of the inbox
+        """
         if self._main.exists(name):
             raise exceptions.Conflict(f'There is a blob {name} already.')
+        if self._room is not None:
+            self._room.admit(name, size)
 
     def create(self, name: str, data: bytes) -> None:
         """Create a small blob in the inbox."""
-        self._refuse_existing(name)
+        self._admit(name, len(data))
         self._inbox.create(name, data)
 
     def replace(self, name: str, data: bytes) -> None:
         """Create or replace a small blob in the inbox."""
-        self._refuse_existing(name)
+        self._admit(name, len(data))
         self._inbox.replace(name, data)
 
     def put_file(self, name: str, path: pathlib.Path) -> None:
         """Create a blob in the inbox from a file."""
-        self._refuse_existing(name)
+        self._admit(name, path.stat().st_size)
         self._inbox.put_file(name, path)
 
     def flush(self) -> None:
@@ -78,6 +102,8 @@ class LayeredStore(base.BlobStore):
     def delete(self, name: str) -> None:
         """Remove a blob from the inbox."""
         self._inbox.delete(name)
+        if self._room is not None:
+            self._room.forget(name)
 
     def names(self) -> list[str] | None:
         """Return the names of the blobs of both."""

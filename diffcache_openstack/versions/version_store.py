@@ -335,10 +335,10 @@ class VersionStore:
         """
         return upkeep.prune(self._access, policies, rule, dry_run, job.report)
 
-    def accept(self, inbox: base.BlobStore, job: Job = _QUIET
-               ) -> acceptance.Accepted:
+    def accept(self, inbox: base.BlobStore, rules: acceptance.Rules,
+               job: Job = _QUIET) -> acceptance.Accepted:
         """Accept what hosts that may only add have put into an inbox."""
-        return acceptance.accept(self._access, inbox, job.report)
+        return acceptance.accept(self._access, inbox, rules, job.report)
 
     def keys(self) -> key_rotation.KeyState:
         """Return which keys the store has, and what is left to rewrite."""

@@ -26,6 +26,7 @@ from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import threads
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
 
@@ -67,10 +68,10 @@ class Learning:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the exchange that is under way."""
+        """Stop after the exchange that is under way, if it ends soon."""
         self._closing = True
         self._wake.set()
-        self._thread.join()
+        threads.join(self._thread)
 
     def wake(self) -> None:
         """Exchange now: a server is about to boot."""

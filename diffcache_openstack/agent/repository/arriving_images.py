@@ -81,6 +81,7 @@ class ArrivingImages:
         self._registered = registered
         self._clock = clock
         self._changed = threading.Condition()
+        self._closed = False
         self._started: dict[str, float] = {}
         self._readable: collections.OrderedDict[
             str, objects.Template] = collections.OrderedDict()
@@ -111,11 +112,18 @@ class ArrivingImages:
             self._waiting[image_id] += 1
             try:
                 self._changed.wait_for(
-                    lambda: image_id in self._readable, limit)
+                    lambda: image_id in self._readable or self._closed,
+                    limit)
             finally:
                 self._waiting[image_id] -= 1
                 self._waiting += collections.Counter()
             return self._readable.get(image_id)
+
+    def close(self) -> None:
+        """Let hosts wait no longer: images that are being added are not."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
     def is_awaited(self, image_id: str) -> bool:
         """Return whether a host waits for an image now."""

@@ -24,6 +24,7 @@ import threading
 from diffcache_openstack.agent.repository import common_content
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import threads
 from diffcache_openstack.prefetch import carry
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
@@ -75,11 +76,11 @@ class Carrying:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the profile that is being carried."""
+        """End; a profile that is being carried is carried later."""
         self._stopped.set()
         self._wake.set()
         self._content.stop()
-        self._thread.join()
+        threads.join(self._thread)
 
     def wake(self) -> None:
         """Look for profiles to carry now."""

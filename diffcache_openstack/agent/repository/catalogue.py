@@ -34,6 +34,7 @@ from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common import modes
+from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
 from diffcache_openstack.sites import view as views
@@ -233,7 +234,7 @@ class Repository:
         manifest, form = (self._held.staging(uuid.uuid4().hex)
                           for _ in range(2))
         try:
-            signed = self._tools.sign(content, manifest)
+            signed = self._tools.sign(content, manifest, self.go_on)
             record = ImageRecord(
                 content_id=signed['content_id'], size=signed['size'],
                 data_size=signed['data_size'], **about)
@@ -470,12 +471,24 @@ class Repository:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the patch that is being made."""
+        """End; what is being created is given up, and begun anew later."""
+        self.interrupt()
+        if self._thread is not None:
+            threads.join(self._thread)
+
+    def interrupt(self) -> None:
+        """Have all that takes long here, in any thread, end soon."""
         with self._wake:
             self._stopped = True
             self._wake.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+
+    def go_on(self, _done: int, _total: int) -> None:
+        """End a long operation if this agent stops, as its progress callback.
+
+        :raises Interrupted: it does
+        """
+        if self._stopped:
+            raise exceptions.Interrupted('The agent is stopping.')
 
     def look(self) -> None:
         """Look for what is missing now: patches, and what listeners make."""
@@ -488,7 +501,8 @@ class Repository:
         """Create patches that the conductor requests, until there are none.
 
         :returns: how many were created
-        :raises RetryableError: the conductor does not answer
+        :raises RetryableError: the conductor does not answer, or this agent
+            stops
         """
         count = 0
         with self._making:
@@ -500,8 +514,9 @@ class Repository:
                 self._compare(work.compare)
                 if work.compare:
                     self._notify_listeners()
-                count += sum(self.create(pair.base, pair.target)
-                             for pair in work.create)
+                for pair in work.create:
+                    self.go_on(0, 0)
+                    count += self.create(pair.base, pair.target)
                 if not work.pending:
                     break
         return count
@@ -522,7 +537,8 @@ class Repository:
                     self._held.lease(target_key) as target_path:
                 started = time.monotonic()
                 found = self._tools.make_patch(
-                    base_path, target_path, patch, self._options.level)
+                    base_path, target_path, patch, self._options.level,
+                    self.go_on)
                 create_seconds = time.monotonic() - started
                 self._check_unchanged((base, target), found)
                 declined = pair_choice.judge_size(
@@ -534,7 +550,7 @@ class Repository:
                     self._report_pairs([(base, target, declined)])
                     return False
                 started = time.monotonic()
-                self._tools.apply_patch(base_path, patch, output)
+                self._tools.apply_patch(base_path, patch, output, self.go_on)
                 apply_seconds = time.monotonic() - started
             self._finish(patch, base, target, create_seconds, apply_seconds)
             return True
@@ -564,11 +580,16 @@ class Repository:
         return self._data_sizes.get(content, 0)
 
     def estimate(self, base: str, target: str) -> pair_choice.Verdict:
-        """Estimate a patch from the sketches of two images."""
+        """Estimate a patch from the sketches of two images.
+
+        :raises Interrupted: this agent stops
+        """
         try:
             return pair_choice.judge_estimate(
                 self._estimates.size(base, target), self.data_size(target),
                 self._options.limits)
+        except exceptions.Interrupted:
+            raise
         except (exceptions.DiffCacheError, OSError) as error:
             self._log_failure(
                 f'Could not compare {base} with {target}', error, base,
@@ -582,6 +603,7 @@ class Repository:
 
         :returns: whether this call created it
         :raises ServiceUnavailable: the conductor does not answer
+        :raises Interrupted: this agent stops
         """
         with self._alone((base, target)):
             return self._create(base, target)
@@ -607,8 +629,8 @@ class Repository:
                 self._catalogue.register_patch(known)
                 return False
             return self.make_patch(base, target)
-        except exceptions.ServiceUnavailable:
-            # The conductor; it has the pair for this host until it answers.
+        except (exceptions.ServiceUnavailable, exceptions.Interrupted):
+            # The conductor has the pair for this host until it is reported.
             raise
         except (exceptions.DiffCacheError, OSError) as error:
             self._log_failure(
@@ -750,6 +772,8 @@ class Repository:
                 sketch = self._sketch_of(content)
                 report.data_size = sketch.data_size
                 report.signature = sketch.signature
+            except exceptions.Interrupted:
+                raise
             except (exceptions.DiffCacheError, OSError) as error:
                 self._log_failure(
                     f'Could not read content {content}, creating no patches'
@@ -791,7 +815,7 @@ class Repository:
             except exceptions.FormatError as error:
                 LOG.info('Sketching %s again: %s', content, error)
         with self._held.lease(views.Key(views.TEMPLATES, content)) as image:
-            self._tools.sketch(image, path)
+            self._tools.sketch(image, path, self.go_on)
         return self._tools.load_sketch(path)
 
     def _all_held(self, *contents: str) -> bool:
@@ -808,6 +832,8 @@ class Repository:
                 self._look = False
             try:
                 self.make_missing()
+            except exceptions.Interrupted:
+                return
             except exceptions.DiffCacheError as error:
                 LOG.warning('Could not create patches, will retry in %s s: %s',
                             self._options.scan_interval, error)

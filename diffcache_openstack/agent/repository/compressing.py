@@ -27,6 +27,7 @@ from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import threads
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Compressing:
         self._stopped.set()
         self._wake.set()
         if self._thread is not None:
-            self._thread.join()
+            threads.join(self._thread)
 
     def wake(self) -> None:
         """Look for images without a form now."""

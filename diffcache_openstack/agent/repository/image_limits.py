@@ -18,6 +18,7 @@ clusters may hold a thousand times their length.
 import dataclasses
 import pathlib
 import time
+import typing
 
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
@@ -62,17 +63,23 @@ class ImageLimits:
                 f'max_expansion = {self.expansion:g} allows; it is not '
                 f'added. Raise the option if the image is legitimate.')
 
-    def deadline(self, image_id: str) -> 'Deadline':
-        """Return the deadline of an image whose unpacking starts now."""
-        return Deadline(image_id, self.seconds)
+    def deadline(self, image_id: str,
+                 go_on: typing.Callable[[int, int], None]) -> 'Deadline':
+        """Return the deadline of an image whose unpacking starts now.
+
+        :param go_on: is called with each progress, and may end the job, too
+        """
+        return Deadline(image_id, self.seconds, go_on)
 
 
 class Deadline:
     """Ends a job that takes too long, as its progress callback."""
 
-    def __init__(self, image_id: str, seconds: float) -> None:
+    def __init__(self, image_id: str, seconds: float,
+                 go_on: typing.Callable[[int, int], None]) -> None:
         self._image_id = image_id
         self._seconds = seconds
+        self._go_on = go_on
         self._end = time.monotonic() + seconds
 
     def __call__(self, done: int, total: int) -> None:
@@ -80,6 +87,7 @@ class Deadline:
 
         :raises PermanentError: it is over
         """
+        self._go_on(done, total)
         if time.monotonic() > self._end:
             raise exceptions.PermanentError(
                 f'Unpacking image {self._image_id} took longer than '

@@ -35,6 +35,7 @@ from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.sites import view as views
 
@@ -154,11 +155,16 @@ class Ingest:
             thread.start()
 
     def stop(self) -> None:
-        """Stop after the images that are being added."""
+        """Stop; images that are being added are added at the next start.
+
+        The repository's :meth:`~.catalogue.Repository.interrupt` ends what
+        takes long.
+        """
         self._source.stop()
         self._queue.close()
+        self.arriving.close()
         for thread in self._threads:
-            thread.join()
+            threads.join(thread)
 
     def changed(self, image_id: str) -> None:
         """Schedule an update of an image that changed."""
@@ -280,7 +286,8 @@ class Ingest:
                 'os_hash_value': image.os_hash_value,
                 'visibility': image.visibility, 'status': image.status,
                 'family': image.family, 'members': image.members}
-            deadline = self._limits.deadline(image.id)
+            deadline = self._limits.deadline(image.id,
+                                             self._repository.go_on)
             if image.disk_format == RAW:
                 content = path
             else:
@@ -289,7 +296,8 @@ class Ingest:
                 self.arriving.note_unpacked(
                     size, time.monotonic() - started)
             form = _Form(self._tools, self._level,
-                         lambda: self.arriving.is_awaited(image.id))
+                         lambda: self.arriving.is_awaited(image.id),
+                         self._repository.go_on)
             with self._repository.serving(
                     content, about,
                     form.compress if self._level else None) as record:
@@ -326,6 +334,7 @@ class Ingest:
         size = 0
         with files.space_errors(path), open(path, 'xb') as output:
             for piece in self._source.download(image.id):
+                self._repository.go_on(size, image.size or 0)
                 size += len(piece)
                 if image.size is not None and size > image.size:
                     raise exceptions.IntegrityError(
@@ -366,6 +375,8 @@ class Ingest:
             try:
                 self._process(entry)
                 self._queue.finish(entry)
+            except exceptions.Interrupted:
+                return
             except exceptions.RetryableError as error:
                 self._postpone(entry, str(error),
                                isinstance(error, exceptions.NoSpace))
@@ -414,14 +425,17 @@ class _Form:
 
     :param level: of zstd
     :param is_awaited: whether a host waits
+    :param go_on: ends it if the agent stops, as its progress callback
     :ivar spare: seconds that it would have taken less for a host
     """
 
     def __init__(self, tools: image_tools.ImageTools, level: int,
-                 is_awaited: typing.Callable[[], bool]) -> None:
+                 is_awaited: typing.Callable[[], bool],
+                 go_on: typing.Callable[[int, int], None]) -> None:
         self._tools = tools
         self._level = level
         self._is_awaited = is_awaited
+        self._go_on = go_on
         self.spare = 0.0
 
     def compress(self, content: pathlib.Path, manifest: pathlib.Path,
@@ -431,13 +445,14 @@ class _Form:
             started = time.monotonic()
             with contextlib.suppress(_Awaited):
                 self._tools.compress(content, manifest, form, self._level,
-                                     self._go_on)
+                                     self._go_on_unless_awaited)
                 self.spare = (1 - _QUICK_PART) * (time.monotonic() - started)
                 return
         self._tools.compress(content, manifest, form,
-                             min(self._level, _QUICK_LEVEL))
+                             min(self._level, _QUICK_LEVEL), self._go_on)
 
-    def _go_on(self, done: int, total: int) -> None:
+    def _go_on_unless_awaited(self, done: int, total: int) -> None:
+        self._go_on(done, total)
         # Near the end, to begin anew would take longer.
         if done < (1 - _QUICK_PART) * total and self._is_awaited():
             raise _Awaited

@@ -13,6 +13,7 @@
 
 import contextlib
 import pathlib
+import threading
 import typing
 
 from diffcache_openstack.agent.versions import bases
@@ -24,8 +25,8 @@ from diffcache_openstack import objects
 class Images(typing.Protocol):
     """Source of base images: see :class:`.delivery.serving.ImageServer`."""
 
-    def deliver_content(self, content_id: str | None, output: pathlib.Path
-                        ) -> bool:
+    def deliver_content(self, content_id: str | None, output: pathlib.Path,
+                        gone: threading.Event | None = None) -> bool:
         """Write the content with an id; False if no image has it."""
 
 
@@ -43,17 +44,37 @@ class BaseFiles:
         self._guests = found
         self._ids = ids
 
-    def bring(self, disk: objects.VersionDisk, path: pathlib.Path
+    def deliver(self, content_id: str, path: pathlib.Path,
+                gone: threading.Event) -> bool:
+        """Write a base image of the catalogue to a path.
+
+        :param gone: set once it is not needed any more
+        :returns: False if no image that may be served has that content
+        :raises ServiceUnavailable: it cannot be read at present
+        """
+        try:
+            return self._agent.deliver_content(content_id, path, gone)
+        except (exceptions.Cancelled, exceptions.Interrupted,
+                exceptions.NoSpace):
+            raise
+        except exceptions.DiffCacheError as error:
+            raise exceptions.ServiceUnavailable(
+                f'The base image with content {content_id} cannot be read:'
+                f' {error}') from error
+
+    def bring(self, disk: objects.VersionDisk, path: pathlib.Path,
+              gone: threading.Event | None = None
               ) -> tuple[pathlib.Path | None, str | None]:
         """Return the file of a disk's base image, and its content id.
 
         :param path: where it may be delivered to
+        :param gone: set once it is not needed any more
         :returns: None and None if the disk has none
         :raises ObjectMissing: neither the site nor this host has it
         """
         if disk.base_name is None:
             return None, None
-        if self._agent.deliver_content(disk.base_id, path):
+        if self._agent.deliver_content(disk.base_id, path, gone):
             return path, disk.base_id
         with contextlib.suppress(exceptions.InvalidInput):
             path = self._guests.check(pathlib.Path(disk.base_name))

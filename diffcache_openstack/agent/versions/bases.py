@@ -11,6 +11,7 @@
 #    under the License.
 """Content ids of base images, each computed once and not for each save."""
 
+import collections.abc
 import logging
 import pathlib
 import threading
@@ -23,6 +24,8 @@ from diffcache_openstack.common import files
 LOG = logging.getLogger(__name__)
 
 _MAX_ENTRIES = 1000
+
+Progress = collections.abc.Callable[[int, int], object] | None
 
 
 class BaseIds:
@@ -41,9 +44,11 @@ class BaseIds:
         self._known: dict[str, list] = known if isinstance(
             known, dict) else {}
 
-    def content_id(self, image: pathlib.Path) -> str:
+    def content_id(self, image: pathlib.Path, progress: Progress = None
+                   ) -> str:
         """Return the content id of an image.
 
+        :param progress: of reading it; an error that it raises is passed on
         :raises InvalidInput: the image is refused
         """
         state = image.stat()
@@ -53,7 +58,7 @@ class BaseIds:
             if found is not None and found[:-1] == mark:
                 return found[-1]
             with native.translated():
-                content_id = _native.qcow2_content_id(image)
+                content_id = _native.qcow2_content_id(image, progress)
             self._known[str(image)] = [*mark, content_id]
             self._write()
             return content_id

@@ -108,8 +108,8 @@ class ProjectStores:
         """Return whether saves of a project keep manifests of versions."""
         return self.of(project_id).keeps_manifests
 
-    def accept(self, project_id: str, job: version_store.Job, task_id: str
-               ) -> acceptance.Accepted:
+    def accept(self, project_id: str, base_image: acceptance.BaseImage,
+               job: version_store.Job, task_id: str) -> acceptance.Accepted:
         """Accept what hosts that may only add to a store have added.
 
         This host may be one that does not: then nothing is.
@@ -117,7 +117,7 @@ class ProjectStores:
         found = self.of(project_id)
         if not found.accepts:
             return acceptance.Accepted()
-        return found.accept(project_id, job, task_id)
+        return found.accept(project_id, base_image, job, task_id)
 
     def create_key(self, project_id: str) -> str | None:
         """Create the next key of a project, if a key manager keeps keys."""

@@ -48,6 +48,8 @@ class VersionService:
 
     :ivar stores: of projects
     :ivar base_files: finds base images
+    :ivar base_indexes: counts of those that were checked, see
+        :class:`.worker.Worker`
     :param agent: provides base images
     :param conductor: receives reports on tasks
     :param name: of this host
@@ -70,6 +72,7 @@ class VersionService:
             images.Images(conf), state / 'work', options.rate,
             options.min_rate)
         self.base_files = worker.base_files
+        self.base_indexes = worker.base_indexes
         self.tasks = tasks.Tasks(
             state / 'tasks', worker.perform, self._report,
             tasks.Workers(options.workers, options.project_workers,

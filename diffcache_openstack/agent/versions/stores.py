@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import hmac
 import logging
+import math
 import pathlib
 import re
 import typing
@@ -23,6 +24,7 @@ import urllib.parse
 from oslo_config import cfg
 
 from diffcache_openstack.agent.versions import arbiters
+from diffcache_openstack.agent.versions import inbox_room
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
 from diffcache_openstack.store import layered
@@ -64,6 +66,7 @@ class Stores:
             raise exceptions.InvalidInput(
                 '[versions] key_file and [versions] key_manager exclude each'
                 ' other: set one of them.')
+        self._room = self._new_room()
         self._managed = _ManagedKeys(conf, manager)
         # The present key of ``key_file``, and former ones.
         self._keys: list[bytes] = []
@@ -71,6 +74,17 @@ class Stores:
             self._keys = [
                 version_store.read_key(pathlib.Path(path)) for path in (
                     self._options.key_file, *self._options.former_key_files)]
+
+    def _new_room(self) -> inbox_room.InboxRoom:
+        uri = urllib.parse.urlsplit(self._options.inbox or '')
+        place = hashlib.sha256(uri.geturl().encode()).hexdigest()[:16]
+        return inbox_room.InboxRoom(
+            inbox_room.Limits(self._options.inbox_limit or math.inf,
+                              self._options.inbox_host_limit or math.inf),
+            pathlib.Path(uri.path) if uri.scheme == 'file' else None,
+            self._memory and self._memory / f'inbox-{place}.json',
+            # A tag is its own.
+            lambda tag, name: self._inbox(tag).exists(name))
 
     @property
     def configured(self) -> bool:
@@ -97,7 +111,11 @@ class Stores:
         """Open the store of a project to save, with a new key if it needs one.
 
         Parameters and errors are those of :meth:`open`.
+
+        :raises Busy: the inbox has no room until something is accepted
         """
+        if self._options.inbox and not self.accepts:
+            self._room.check()
         seen = self._seen(project_id)
         store = self._changed(project_id, seen)
         key = self._known_key(seen, project_id)
@@ -110,8 +128,8 @@ class Stores:
         """Whether this host accepts what others add to the store."""
         return bool(self._options.inbox and self._options.maintains_store)
 
-    def accept(self, project_id: str, job: version_store.Job, task_id: str
-               ) -> acceptance.Accepted:
+    def accept(self, project_id: str, base_image: acceptance.BaseImage,
+               job: version_store.Job, task_id: str) -> acceptance.Accepted:
         """Accept what hosts that may only add to a project's store have added.
 
         Raises what :meth:`open` does, and Busy while a host is writing.
@@ -124,7 +142,10 @@ class Stores:
         store = self._engine(
             self._changed(project_id, seen),
             self._known_key(seen, project_id), project_id, None)
-        return store.accept(self._inbox(project_id), job)
+        return store.accept(
+            self._inbox(project_id),
+            acceptance.Rules(base_image, self._options.inbox_limit
+                             or math.inf), job)
 
     @property
     def keeps_manifests(self) -> bool:
@@ -171,7 +192,8 @@ class Stores:
         return layered.LayeredStore(
             self._part(project_id, self._options.store,
                        self._options.store_config, registry.open_to_read),
-            self._inbox(project_id))
+            self._inbox(project_id),
+            inbox_room.ProjectRoom(self._room, _tag(project_id)))
 
     def _changed(self, project_id: str, seen: base.BlobStore
                  ) -> base.BlobStore:

@@ -65,9 +65,16 @@ class RunningTask:
 
         :raises Interrupted: this process stops
         """
+        self.go_on(done, total)
+        self.report.done, self.report.total = done, max(done, total)
+
+    def go_on(self, _done: int, _total: int) -> None:
+        """End what takes long and is no part of the progress.
+
+        :raises Interrupted: this process stops
+        """
         if self.interrupted:
             raise exceptions.Interrupted('The agent is stopping.')
-        self.report.done, self.report.total = done, max(done, total)
 
     def note(self, **values: typing.Any) -> None:
         """Store notes durably."""

@@ -11,8 +11,10 @@
 #    under the License.
 """What this host does with versions: one method for each kind of task."""
 
+import collections
 import contextlib
 import dataclasses
+import functools
 import logging
 import pathlib
 import shutil
@@ -49,6 +51,9 @@ class Worker:
     """Performs tasks.
 
     :ivar base_files: finds base images
+    :ivar base_indexes: how many indexes of base images, which other hosts
+        added, were compared with their images: ``checked`` (they match),
+        ``refused`` (they do not), ``unchecked`` (there is no such image)
     :param agent: provides base images
     :param directory: for temporary files of tasks
     :param rate: bytes per second that are read of a disk at most, or None
@@ -66,6 +71,8 @@ class Worker:
         self._directory = directory
         self._bases = bases.BaseIds(directory.parent / 'bases.json')
         self.base_files = base_files.BaseFiles(agent, found, self._bases)
+        self.base_indexes = collections.Counter(
+            checked=0, refused=0, unchecked=0)
         self._rate = rate
         self._min_rate = min_rate
         self._methods: dict[str, tasks.Perform] = {
@@ -128,17 +135,17 @@ class Worker:
     def _save_once(self, running, store, guest) -> list[catalogue.Version]:
         """Save, or return the versions if an earlier attempt was completed."""
         manifest = self._stores.keeps_manifests(running.task.project_id)
-        disks = [dataclasses.replace(self._engine_disk(guest, disk),
+        disks = [dataclasses.replace(self._engine_disk(running, guest, disk),
                                      manifest=manifest)
                  for disk in guest.disks]
         return store.save(disks, _running_guest(guest),
                           _alpha(running.task.alpha), self._job(running),
                           token=running.task.id)
 
-    def _engine_disk(self, guest, disk) -> version_store.Disk:
+    def _engine_disk(self, running, guest, disk) -> version_store.Disk:
         base_id = None
         if disk.base is not None:
-            base_id = self._bases.content_id(disk.base)
+            base_id = self._bases.content_id(disk.base, running.go_on)
         return version_store.Disk(disk.path, _series(guest, disk), disk.base,
                                   base_id=base_id, format=disk.format)
 
@@ -167,7 +174,7 @@ class Worker:
         store = self._open_to_change(running)
         # After a crash the same call completes the rollback.
         rolled_back = store.roll_back_disks(
-            [(version, self._engine_disk(guest, disk))
+            [(version, self._engine_disk(running, guest, disk))
              for disk, version in pairs], task.method, self._job(running))
         disks = rolled_back.disks
         running.report.result = tasks.result(
@@ -191,7 +198,8 @@ class Worker:
     def _plan(self, running, pairs, guest):
         store = self._stores.open(running.task.project_id)
         plans = [store.plan_rollback(
-            version, self._engine_disk(guest, disk), self._job(running))
+            version, self._engine_disk(running, guest, disk),
+            self._job(running))
             for disk, version in pairs]
         running.report.result = tasks.result(
             dry_run=True,
@@ -211,7 +219,8 @@ class Worker:
         [disk] = task.disks
         with self._scratch(task) as scratch:
             image = scratch / 'qcow2'
-            base, base_id = self.base_files.bring(disk, scratch / 'base')
+            base, base_id = self.base_files.bring(disk, scratch / 'base',
+                                                  running.cancel)
             self._stores.open(task.project_id).export(
                 disk.version, restoring.Output(image, 'qcow2'), base,
                 base_id, self._job(running))
@@ -245,14 +254,28 @@ class Worker:
         :raises Busy: some of it was refused: the next attempt follows when the
             conductor knows which
         """
-        found = self._stores.accept(running.task.project_id,
-                                    self._job(running), running.task.id)
+        found = self._stores.accept(
+            running.task.project_id,
+            functools.partial(self._base_image, running),
+            self._job(running), running.task.id)
+        self.base_indexes.update(
+            checked=found.indexes_checked, refused=found.indexes_refused,
+            unchecked=found.indexes_unchecked)
         if found.reasons:
             running.report.result = tasks.result(
                 refused=found.refused, reasons=found.reasons)
             raise exceptions.Busy(
                 f'What a host added to the store of project'
                 f' {running.task.project_id} was refused: {found.reasons[0]}')
+
+    @contextlib.contextmanager
+    def _base_image(self, running, content_id: str
+                    ) -> typing.Iterator[pathlib.Path | None]:
+        """Give a base image of the catalogue as a file, if it is there."""
+        with self._scratch(running.task) as scratch:
+            path = scratch / 'base'
+            yield path if self.base_files.deliver(
+                content_id, path, running.cancel) else None
 
     def _diff(self, running):
         task = running.task

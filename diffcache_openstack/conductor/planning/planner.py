@@ -144,8 +144,15 @@ class Planner:
             self._terms(site_model), boot_set_plans.Limits(
                 self._conf.planner.max_patches,
                 self._conf.lazy.most_boot_sets))
-        self._database.write(boot_sets.put_wanted, site_model.hosts, wanted,
-                             base.now())
+        try:
+            self._database.write(
+                boot_sets.put_wanted, plans.Basis(plan.site, plan.generation),
+                site_model.hosts, wanted, base.now())
+        except exceptions.Busy as error:
+            # The conductor that stored that plan chooses sets beside it.
+            LOG.info('Boot sets of site %s, chosen beside plan %d, are'
+                     ' dropped: %s', plan.site, plan.generation, error)
+            return
         if wanted:
             LOG.info('The plan of site %s has %d boot sets with %.0f MB, which'
                      ' save %.0f s of waiting per day', state.site,

@@ -155,7 +155,7 @@ class _Save:
         parent = self._parent(request)
         version_id = str(uuid.uuid4())
         state = self._states.open(request)
-        base = self._base(request, state, parent)
+        base = self._base(request, state, parent, progress)
         self._states.take_snapshot(request, state, version_id)
         compared = self._comparison(state, base, parent)
         before = state.mark()
@@ -200,14 +200,15 @@ class _Save:
         return series[-1] if series else None
 
     def _base(self, request: save_request.SaveRequest,
-              state: disk_states.DiskState, parent: catalogue.Version | None
-              ) -> catalogue.Base | None:
+              state: disk_states.DiskState, parent: catalogue.Version | None,
+              progress: Progress) -> catalogue.Base | None:
         """Return the disk's base, whose index is added if it is new."""
-        indexes = bases.BaseIndexes(self._opened, self._head, self._staging,
-                                    self._suffix)
+        indexes = bases.BaseIndexes(self._access, self._opened, self._head,
+                                    self._staging, self._suffix)
         base = indexes.find(
             state.info, parent.base if parent else None,
-            bases.GivenBase(request.disk, request.base, request.base_id))
+            bases.GivenBase(request.disk, request.base, request.base_id),
+            progress)
         self._uploads += indexes.uploads
         return base
 

@@ -15,14 +15,24 @@ Hosts put blobs and catalogues into an inbox. Their catalogues are *proposals*:
 one is accepted if it leaves everything in the store as it is, and what it adds
 is complete and intact. Then its blobs are copied, so that no host can change
 them any more, and it becomes the head of the store.
+
+The index of a base image decides which blocks later saves of all hosts leave
+out, because the image has them. One that a host adds is compared with one that
+is created of the image itself, which costs reading the image once for each
+project. To compare some blocks would not do: one wrong name is enough to
+exchange a block of a later version.
 """
 
 import contextlib
 import dataclasses
 import logging
+import math
 import pathlib
 import re
+from typing import Callable
+from typing import ContextManager
 
+from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -36,6 +46,9 @@ from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 
 LOG = logging.getLogger(__name__)
+
+# Gives a base image by its content id, as a file; None if there is none.
+BaseImage = Callable[[str], ContextManager[pathlib.Path | None]]
 
 _BLOB = re.compile(
     r'(pack|index|map|base|manifest)-[0-9a-f]{8,16}-[0-9a-f]{8}')
@@ -55,28 +68,49 @@ class Accepted:
     # Ids of versions that were not accepted, and why.
     refused: list[str] = dataclasses.field(default_factory=list)
     reasons: list[str] = dataclasses.field(default_factory=list)
+    # Indexes of base images: those that match the image, those that do not,
+    # and those whose image is nowhere.
+    indexes_checked: int = 0
+    indexes_refused: int = 0
+    indexes_unchecked: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What is accepted.
+
+    :ivar base_image: gives the images that indexes are checked by
+    :ivar most_bytes: that one proposal adds, and that stay in an inbox for
+        longer than an acceptance
+    """
+
+    base_image: BaseImage
+    most_bytes: float = math.inf
 
 
 def accept(access: store_access.StoreAccess, inbox: base.BlobStore,
-           progress: upkeep.Progress = None) -> Accepted:
+           rules: Rules, progress: upkeep.Progress = None) -> Accepted:
     """Accept the proposals in an inbox, and empty it.
 
     After an interruption the same call continues.
 
     :param access: to the store, which this process may change
     :raises Busy: a host is writing
+    :raises ServiceUnavailable: a base image cannot be read at present
     """
-    return _Acceptance(access, inbox, progress).run()
+    return _Acceptance(access, inbox, rules, progress).run()
 
 
 class _Acceptance:
     """The work on one inbox."""
 
     def __init__(self, access: store_access.StoreAccess,
-                 inbox: base.BlobStore, progress: upkeep.Progress) -> None:
+                 inbox: base.BlobStore, rules: Rules,
+                 progress: upkeep.Progress) -> None:
         # Hosts had the arbiter decide about what is in the inbox.
         self._access = access.without_arbiter()
         self._inbox = inbox
+        self._rules = rules
         self._progress = progress
         self._result = Accepted()
 
@@ -123,10 +157,11 @@ class _Acceptance:
         self._access.check_key(proposal)
         _refuse_changes(head, proposal)
         new = sorted(proposal.blobs() - head.blobs())
+        self._check_size(proposal, new)
         try:
             for blob in new:
                 self._copy(blob, staging)
-            self._verify(head, proposal)
+            self._verify(head, proposal, staging)
         except exceptions.DiffCacheError:
             for blob in new:
                 self._access.store.delete(blob)
@@ -138,6 +173,17 @@ class _Acceptance:
         self._result.versions += sorted(
             proposal.versions.keys() - head.versions.keys())
         return self._access.head()
+
+    def _check_size(self, proposal: catalogue.Catalogue, new: list[str]
+                    ) -> None:
+        """Refuse a proposal that adds too much, before it is copied."""
+        size = sum(map(self._inbox.size, new))
+        if size > self._rules.most_bytes:
+            raise exceptions.IntegrityError(
+                f'Catalogue {proposal.number} cannot be accepted: it adds '
+                f'{size} bytes, more than [versions] inbox_limit '
+                f'({self._rules.most_bytes}). If the option is higher on '
+                f'hosts, set it on the maintenance hosts, too.')
 
     def _copy(self, name: str, staging: pathlib.Path) -> None:
         """Copy a blob to the store, which the host cannot change there."""
@@ -155,7 +201,7 @@ class _Acceptance:
         store.put_file(name, path)
 
     def _verify(self, head: catalogue.Catalogue,
-                proposal: catalogue.Catalogue) -> None:
+                proposal: catalogue.Catalogue, staging: pathlib.Path) -> None:
         """Read what a proposal adds.
 
         :raises IntegrityError: a part is damaged or missing
@@ -175,6 +221,10 @@ class _Acceptance:
                         proposal.versions.values()], {})
                 reasons += ['a version needs blocks that are missing'
                             for hit in hits if hit][:1]
+            for base_id in () if reasons else sorted(
+                    proposal.bases.keys() - head.bases.keys()):
+                reasons += self._index_damage(
+                    opened, base_id, proposal.bases[base_id], staging)
         for version_id in proposal.manifests.keys() - head.manifests.keys():
             if reason := manifests.damage(self._access,
                                           proposal.manifests[version_id]):
@@ -183,6 +233,33 @@ class _Acceptance:
             raise exceptions.IntegrityError(
                 f'Catalogue {proposal.number} cannot be accepted: '
                 f'{reasons[0]}')
+
+    def _index_damage(self, opened: _native.BlockStore, base_id: str,
+                      blob: catalogue.Blob, staging: pathlib.Path
+                      ) -> list[str]:
+        """Compare an index, which is intact, with its base image.
+
+        :returns: what is wrong with it, if anything
+        """
+        found = staging / f'checked-{blob.blob}'
+        with self._rules.base_image(base_id) as image:
+            if image is None:
+                LOG.warning('Accepting the index of base image %s without'
+                            ' comparing it with the image, which is not in'
+                            ' the catalogue of images', base_id)
+                self._result.indexes_unchecked += 1
+                return []
+            with native_errors.translated():
+                opened.create_base(image, found, self._progress)
+        # Each ends with a hash of all that is before it.
+        if checksums.of_file(found) == blob.check:
+            self._result.indexes_checked += 1
+            self._access.note_index(base_id, blob)
+            return []
+        self._result.indexes_refused += 1
+        return [f'the index {blob.blob} of base image {base_id} is not that '
+                f'of the image: the host that saved it is compromised or '
+                f'faulty']
 
     def _refuse(self, head: catalogue.Catalogue, reason: str) -> None:
         """Note the versions of a proposal, and of those that follow it."""
@@ -208,11 +285,32 @@ class _Acceptance:
             names = [commits.blob_name(head.number - back)
                      for back in range(commits.KEPT)
                      if head.number > back] + sorted(head.blobs())
+        left = []
         for name in names:
             if arbitration.is_pending(name, head):
                 continue
             if self._is_accepted(name, head) or self._is_abandoned(name):
                 self._inbox.delete(name)
+            else:
+                left.append(name)
+        self._drop_excess(left)
+
+    def _drop_excess(self, names: list[str]) -> None:
+        """Remove what no proposal names if it is more than an inbox may have.
+
+        A save that is putting it now begins anew.
+        """
+        sizes = {}
+        for name in names:
+            with contextlib.suppress(exceptions.NotFound):
+                sizes[name] = self._inbox.size(name)
+        if sum(sizes.values()) <= self._rules.most_bytes:
+            return
+        LOG.warning('Removing %d blobs with %d bytes from an inbox, which no'
+                    ' version needs: they exceed [versions] inbox_limit',
+                    len(sizes), sum(sizes.values()))
+        for name in sizes:
+            self._inbox.delete(name)
 
     def _is_accepted(self, name: str, head: catalogue.Catalogue) -> bool:
         number = commits.number_of(name)
@@ -256,6 +354,13 @@ def _refuse_changes(head: catalogue.Catalogue,
         if version_id not in proposal.versions.keys() - head.versions.keys():
             fail(f'it adds a manifest of version {version_id:.80}, which it '
                  f'does not add.')
+    used = {version.base.id for version_id, version
+            in proposal.versions.items()
+            if version.base and version_id not in head.versions}
+    for base_id in sorted(proposal.bases.keys() - head.bases.keys() - used):
+        # Each is compared with its image, which has to be read for it.
+        fail(f'it adds an index of base image {base_id:.80}, which no version '
+             f'that it adds has.')
     for name in ('next_pack', 'next_map', 'next_version'):
         if getattr(proposal, name) < getattr(head, name):
             fail(f'its {name} is lower.')

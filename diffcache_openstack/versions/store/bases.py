@@ -19,6 +19,7 @@ import dataclasses
 import logging
 import pathlib
 from typing import Any
+from typing import Callable
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
@@ -26,8 +27,11 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
+from diffcache_openstack.versions.store import store_access
 
 LOG = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], object] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +44,8 @@ class GivenBase:
     image_id: str | None
 
 
-def identify(image: pathlib.Path, known: str | None = None) -> catalogue.Base:
+def identify(image: pathlib.Path, known: str | None = None,
+             progress: Progress = None) -> catalogue.Base:
     """Describe an image, raw or qcow2, as a base.
 
     :param known: its content id; if None the image is read to compute it
@@ -48,18 +53,24 @@ def identify(image: pathlib.Path, known: str | None = None) -> catalogue.Base:
     """
     with native_errors.translated():
         _, size = _native.qcow2_probe(image)
-        content_id = known or _native.qcow2_content_id(image)
+        content_id = known or _native.qcow2_content_id(image, progress)
         return catalogue.Base(content_id, str(image), size)
 
 
 class BaseIndexes:
     """The indexes of base images in a catalogue, and new ones.
 
+    One that this host has neither created nor compared with the image before
+    is compared with it first: a wrong one would have a save leave out blocks
+    that the image does not have.
+
     :param token: suffix of the names of new blobs
     """
 
-    def __init__(self, opened: _native.BlockStore, head: catalogue.Catalogue,
+    def __init__(self, access: store_access.StoreAccess,
+                 opened: _native.BlockStore, head: catalogue.Catalogue,
                  staging: pathlib.Path, token: str) -> None:
+        self._access = access
         self._opened = opened
         self._head = head
         self._staging = staging
@@ -68,7 +79,8 @@ class BaseIndexes:
         self.uploads: list[tuple[str, pathlib.Path]] = []
 
     def find(self, info: dict[str, Any], parents: catalogue.Base | None,
-             given: GivenBase) -> catalogue.Base | None:
+             given: GivenBase, progress: Progress = None
+             ) -> catalogue.Base | None:
         """Return the base of a disk; None if it has none.
 
         A backing file that a qcow2 disk names is not opened: only an image
@@ -76,13 +88,17 @@ class BaseIndexes:
         """
         if given.image is None:
             return self._recorded(given.disk, info, parents)
-        found = identify(given.image, given.image_id)
+        found = identify(given.image, given.image_id, progress)
         if parents is not None and parents.id == found.id:
             # One base has one record, however it was named.
             found = parents
         assert found.id is not None
-        if found.id not in self._head.bases:
-            self._add(found.id, given.image)
+        known = self._head.bases.get(found.id)
+        if known is None:
+            self._add(found.id, self._create(found.id, given.image, progress))
+        elif not self._access.may_use_index(found.id, known):
+            self._compare(found.id, known,
+                          self._create(found.id, given.image, progress))
         return found
 
     def _recorded(self, disk: pathlib.Path, info: dict[str, Any],
@@ -99,18 +115,37 @@ class BaseIndexes:
                     'base; name it with --base', disk, info['backing'])
         return catalogue.Base(None, info['backing'], None)
 
-    def _add(self, base_id: str, image: pathlib.Path) -> None:
+    def _create(self, base_id: str, image: pathlib.Path, progress: Progress
+                ) -> pathlib.Path:
+        """Create the index of an image, and use it for this save."""
         path = self._staging / f'base-{base_id[:16]}'
         if not path.exists():
             with (files.replacing(path, durable=False) as part,
                   native_errors.translated()):
-                self._opened.create_base(image, part)
+                self._opened.create_base(image, part, progress)
         with native_errors.translated():
             self._opened.add_base(base_id, path)
+        return path
+
+    def _compare(self, base_id: str, known: catalogue.Blob,
+                 path: pathlib.Path) -> None:
+        """Compare the index in the store with that of the image."""
+        # Each ends with a hash of all that is before it.
+        if checksums.of_file(path) == known.check:
+            self._access.note_index(base_id, known)
+            return
+        LOG.error('Not using the index %s of base image %s in the store of'
+                  ' versions, which is not that of the image: a host that'
+                  ' writes to the store is compromised or faulty. Delete the'
+                  ' versions on that image, and prune, to have a new one',
+                  known.blob, base_id)
+
+    def _add(self, base_id: str, path: pathlib.Path) -> None:
         blob = catalogue.Blob(
             f'{path.name}-{self._token}', path.stat().st_size,
             checksums.of_file(path))
         self._head.bases[base_id] = blob
+        self._access.note_index(base_id, blob)
         self.uploads.append((blob.blob, path))
 
 

@@ -13,6 +13,9 @@
 
 A store whose storage is put back to an earlier state looks like one in which
 nothing was saved since. A host that saw a later catalogue notices.
+
+An index of a base image that another host wrote may be that of other content.
+A host uses those that it has compared with the image itself.
 """
 
 import dataclasses
@@ -37,11 +40,12 @@ class Known:
 class HeadMemory:
     """Remembers the last catalogue of one store in a file of this host.
 
-    :param path: of the file
+    :param path: of the file; another one beside it has the indexes
     """
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
+        self._indexes = path.with_suffix('.indexes.json')
         self._lock = threading.Lock()
 
     def read(self) -> Known | None:
@@ -75,6 +79,25 @@ class HeadMemory:
             f'{known.store_id}: it was put back to an earlier state, or '
             f'changed. If it was restored from a copy on purpose, remove '
             f'{self._path} on every host.')
+
+    def has_compared(self, base_id: str, check: str | None) -> bool:
+        """Return whether this host has compared an index with its image.
+
+        :param check: the checksum that the index ends with
+        """
+        return check is not None \
+            and self._compared().get(base_id) == check
+
+    def note_compared(self, base_id: str, check: str | None) -> None:
+        """Remember that an index is that of its image."""
+        with self._lock:
+            self._indexes.parent.mkdir(parents=True, exist_ok=True)
+            files.write_json(self._indexes,
+                             self._compared() | {base_id: check})
+
+    def _compared(self) -> dict[str, str | None]:
+        found = files.read_json(self._indexes)
+        return found if isinstance(found, dict) else {}
 
     def note(self, head: catalogue.Catalogue | None) -> None:
         """Remember a catalogue unless a later one was seen."""

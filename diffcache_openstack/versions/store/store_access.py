@@ -320,11 +320,35 @@ class StoreAccess:
                 with _noted(blob.blob, damage):
                     head.maps[number] = blob = _with_check(blob, local)
                     opened.add_map(number, local(blob.blob), _check_of(blob))
-            for name, blob in head.bases.items():
-                with _noted(blob.blob, damage):
-                    head.bases[name] = blob = _with_check(blob, local)
-                    opened.add_base(name, local(blob.blob), _check_of(blob))
+            self._add_bases(head, opened, local, damage)
             yield opened, damage
+
+    def _add_bases(self, head: catalogue.Catalogue,
+                   opened: _native.BlockStore, local: '_LocalFiles',
+                   damage: dict[str, str]) -> None:
+        """Add the indexes of base images that this host may use.
+
+        The others are read to find damage.
+        """
+        unused = _native.BlockStore(head.block_size, self.key, local.read)
+        for name, blob in head.bases.items():
+            with _noted(blob.blob, damage):
+                head.bases[name] = blob = _with_check(blob, local)
+                usable = opened if self.may_use_index(name, blob) else unused
+                usable.add_base(name, local(blob.blob), _check_of(blob))
+
+    def may_use_index(self, base_id: str, blob: catalogue.Blob) -> bool:
+        """Return whether the index of a base image is that of the image.
+
+        A process that remembers nothing trusts the writers of its store.
+        """
+        return self._memory is None \
+            or self._memory.has_compared(base_id, blob.check)
+
+    def note_index(self, base_id: str, blob: catalogue.Blob) -> None:
+        """Use an index from now on, which is that of its base image."""
+        if self._memory is not None:
+            self._memory.note_compared(base_id, blob.check)
 
     def _add_packs(self,
                    head: catalogue.Catalogue,

@@ -212,7 +212,7 @@ class LazyServeTest(serving.ServingTest):
             server.mode = None
             self.assertEqual(self.content[1 << 20:(1 << 20) + 100],
                              read.result(timeout=60))
-        self._wait_for(errors=0, worker_restarts=1)
+        self._wait_for(errors=0, worker_restarts=1, resend=True)
 
     def test_copies_are_answered_without_the_kernel(self):
         server, url = self._http()
@@ -225,7 +225,7 @@ class LazyServeTest(serving.ServingTest):
             server.mode = None
             self.assertEqual(self.content[1 << 20:(1 << 20) + 100],
                              read.result(timeout=60))
-        self._wait_for(errors=0, worker_restarts=1)
+        self._wait_for(errors=0, worker_restarts=1, resend=False)
 
     def _skip_without_resend(self):
         version = tuple(map(int, os.uname().release.split('.')[:2]))

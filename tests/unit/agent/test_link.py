@@ -23,6 +23,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
+from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.sites import view
@@ -180,6 +181,23 @@ class LinkTest(base.TestCase):
         self.link = link.ConductorLink(
             link.Clients(self.conductor, self.conductor, self.context),
             self.host, self.status, self.spool, 3600)
+
+    def test_a_stop_does_not_wait_for_a_conductor_that_is_silent(self):
+        asked, answer = threading.Event(), threading.Event()
+        self.addCleanup(answer.set)
+        self.patch(threads, 'STOP_SECONDS', 0.01)
+
+        def report():
+            asked.set()
+            answer.wait()
+
+        self.patch(self.link, 'report', report)
+        self.link.start()
+        self.assertTrue(asked.wait(60))
+        stopping = threading.Thread(target=self.link.stop, daemon=True)
+        stopping.start()
+        stopping.join(60)
+        self.assertFalse(stopping.is_alive())
 
     def test_the_ssd_cache_is_reported_when_there_is_news(self):
         volumes = volume_reports.cached(self, 'a')

@@ -93,6 +93,17 @@ class MoveCollectorTest(base.TestCase):
                 ('warmed_bytes_total', {}))))
 
 
+class VersionCollectorTest(base.TestCase):
+
+    def test_indexes_by_outcome(self):
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(metrics.VersionCollector(
+            {'checked': 3, 'refused': 1}))
+        self.assertEqual((3, 1), tuple(registry.get_sample_value(
+            'diffcache_version_base_indexes_total', {'outcome': outcome})
+            for outcome in ('checked', 'refused')))
+
+
 class FlushCollectorTest(base.TestCase):
 
     def test_flushes_by_outcome(self):

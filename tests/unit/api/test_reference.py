@@ -65,7 +65,7 @@ class TestReference(base.ApiTest):
     def want_boot_set(self):
         """A set that the plan wants, and that is there."""
         rows = {chunk: (2, 100) for chunk in range(8)}
-        self.database.write(boot_sets.put_wanted, ['h1'], [boot_sets.Wanted(
+        database.put_wanted(self.database, ['h1'], [boot_sets.Wanted(
             'h1', database.content(3), boot_sets.Image(
                 't3', 8 * profiles.CHUNK, rows), requests=2.0,
             wait_seconds=1.5, from_peer=False, saved_seconds=2.5,

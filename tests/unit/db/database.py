@@ -22,8 +22,10 @@ import tempfile
 from oslo_config import cfg
 
 from diffcache_openstack.conf import opts
+from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
+from diffcache_openstack.db import plans
 from diffcache_openstack import objects
 from tests import base
 
@@ -46,6 +48,15 @@ def host(name: str, **values) -> objects.Host:
     return objects.Host(**{'name': name, 'site': SITE,
                            'role': objects.COMPUTE, 'capacity': 1000,
                            **values})
+
+
+def put_wanted(opened: engine.Database, hosts: list[str],
+               wanted: list[boot_sets.Wanted], when: datetime.datetime
+               ) -> None:
+    """Write boot sets that were chosen beside the current plan."""
+    opened.write(boot_sets.put_wanted,
+                 plans.Basis(SITE, opened.read(plans.generation, SITE)),
+                 hosts, wanted, when)
 
 
 def template(number: int, **values) -> objects.Template:

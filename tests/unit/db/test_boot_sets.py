@@ -21,6 +21,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.prefetch import profiles
 from tests.unit.db import database
+from tests.unit.db import test_engine
 
 ONE, TWO = database.content(1), database.content(2)
 ROWS = {0: (3, 30), 9: (2, 40)}
@@ -34,7 +35,7 @@ class BootSetsTest(database.DatabaseTest):
             self.write(sites.put_host, database.host(name), database.at(0))
 
     def want(self, *wanted, hosts=('h1', 'h2'), when=1):
-        self.write(boot_sets.put_wanted, hosts, wanted, database.at(when))
+        database.put_wanted(self.database, hosts, wanted, database.at(when))
 
     def wanted(self, host='h1', content_id=ONE, rows=None, **values):
         rows = ROWS if rows is None else rows
@@ -189,6 +190,30 @@ class TestReads(BootSetsTest):
 
     def test_an_image_that_no_server_has_read(self):
         self.assertEqual({}, self.reads(content_id=TWO))
+
+
+class TestTwoWriters(BootSetsTest):
+    """Two conductors choose the sets of a site."""
+
+    def choose(self, basis, content_id):
+        self.write(boot_sets.put_wanted, basis, ('h1', 'h2'),
+                   [self.wanted(content_id=content_id)], database.at(1))
+
+    def test_sets_of_an_older_plan_do_not_replace_those_of_a_newer_one(self):
+        old = plans.Basis(database.SITE,
+                          self.read(plans.generation, database.SITE))
+        plan = self.write(plans.put_plan, test_engine.new_plan(1),
+                          old.generation)
+        self.choose(plans.Basis(database.SITE, plan.generation), ONE)
+        error = self.assertRaises(exceptions.Busy, self.choose, old, TWO)
+        self.assertIn(database.SITE, str(error))
+        self.assertEqual([('h1', ONE)], list(self.rows()))
+
+    def test_sets_of_one_plan_may_be_chosen_again(self):
+        basis = plans.Basis(database.SITE, 0)
+        self.choose(basis, ONE)
+        self.choose(basis, TWO)
+        self.assertEqual([('h1', TWO)], list(self.rows()))
 
 
 class TestExchange(BootSetsTest):

@@ -13,6 +13,7 @@
 import numpy as np
 
 from diffcache_openstack.placement import demand
+from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import policies
 from diffcache_openstack.placement import workloads
 from tests import base
@@ -117,6 +118,24 @@ class TestPolicies(base.TestCase):
         ours, *others = policies.compare(replay)
         for other in others:
             self.assertLess(ours.mean_s, other.mean_s, other.name)
+
+    def test_what_plans_move_is_counted_like_what_caches_fetch(self):
+        """A plan that fetches each template once is no better than a cache."""
+        site = workloads.site(templates=6, trees=6, hosts=1,
+                              capacity_mb=1e9).without_patches()
+        requests = tuple(
+            demand.Arrival(day * DAY + at, at, 1)
+            for day in range(3) for at in range(6))
+        replay = policies.Replay(site, requests, DAY, 0.0)
+        ours = policies.planned(replay, 'planned')
+        cache = policies.with_cache(replay, 'LRU')
+        # Planned from the first day's requests, at the second day's first one.
+        fetched = sum(instances.fetch_seconds(
+            float(size), float(site.bandwidths.repo[0]))
+            for size in site.sizes)
+        self.assertAlmostEqual(fetched, ours.move_s)
+        self.assertEqual(0.0, cache.move_s)
+        self.assertGreater(ours.mean_s, cache.mean_s)
 
     def test_every_kind_of_trace_is_ordered_and_in_range(self):
         site = workloads.site(templates=20, trees=3, hosts=2)

@@ -22,6 +22,7 @@ import datetime
 import logging
 import os
 import pathlib
+import threading
 import time
 import typing
 import uuid
@@ -162,11 +163,13 @@ class ImageServer:
         self._report(request, template)
         return request
 
-    def deliver_content(self, content_id: str | None, output: pathlib.Path
-                        ) -> bool:
+    def deliver_content(self, content_id: str | None, output: pathlib.Path,
+                        gone: threading.Event | None = None) -> bool:
         """Write the content with an id to a path of this host.
 
+        :param gone: set once the content is not needed any more
         :returns: False if no image that may be served has it
+        :raises Cancelled: it was set; output is untouched
         :raises DiffCacheError: no source delivers it; output is untouched
         """
         template = next(
@@ -175,7 +178,10 @@ class ImageServer:
              and each.status == views.ACTIVE), None)
         if template is None:
             return False
-        self.deliver(template, output)
+        watch = contents.Watch()
+        if gone is not None:
+            watch.gone = gone
+        self.deliver_to(template, outputs.LocalOutput(output), watch=watch)
         return True
 
     def _choose_mode(self) -> str:

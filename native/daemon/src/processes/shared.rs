@@ -82,6 +82,8 @@ pub enum Counter {
     HintsMalformed,
     /// Counts of hosts that are not of the site, by host and text.
     HintsUnknown,
+    /// Whether the kernel sends unanswered requests again: 0 before the first worker, else a `resend::Way`.
+    Resend,
 }
 
 /// What is counted of each source.

@@ -22,6 +22,7 @@ use crate::prefetch::prefetcher;
 use crate::prefetch::profile;
 use crate::prefetch::record::now_ns;
 use crate::processes::keeper::{self, SharedConfig};
+use crate::processes::resend;
 use crate::processes::shared::{Counter, Shared, SourceCounter};
 
 /// How long a keeper may take to answer.
@@ -129,6 +130,10 @@ pub fn describe(
         "recorded": shared.get(Counter::Recorded),
         "not_recorded": shared.get(Counter::NotRecorded),
         "not_kept": shared.get(Counter::NotKept),
+        "resend": match config.resend {
+            true => resend::is_used(shared),
+            false => Some(false),
+        },
         "worker_restarts": shared.get(Counter::WorkerRestarts),
         "worker_pid": shared.get(Counter::WorkerPid),
         "pid": std::process::id(),

@@ -326,13 +326,8 @@ fn drop_privileges() -> Result<(), DaemonError> {
 impl Service {
     /// Have the kernel send again what the worker before this one did not answer, in place of its copies in the slots. These are kept for kernels that cannot. Called before the threads of the slots start.
     fn have_resent(&self) {
-        match resend::notify(self.fuse) {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(error) => {
-                eprintln!("Answering the copies of unanswered requests, as the kernel did not send them again: {error}");
-                return;
-            }
+        if !resend::request(self.fuse, &self.shared) {
+            return;
         }
         for index in 0..SLOTS {
             // SAFETY: no thread has a slot yet.

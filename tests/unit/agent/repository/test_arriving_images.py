@@ -119,6 +119,21 @@ class ArrivingImagesTest(base.TestCase):
         self.arriving.begin('new')
         self.assertIsNone(self.wait(mbps=1.0))
 
+    def test_hosts_wait_no_longer_when_the_repository_stops(self):
+        self.add('earlier', 1.0)
+        self.arriving.begin('new')
+        found = []
+        host = threading.Thread(
+            target=lambda: found.append(self.wait(mbps=1.0)), daemon=True)
+        host.start()
+        while not self.arriving.is_awaited('new'):
+            pass
+        self.arriving.close()
+        host.join(SECONDS)
+        self.assertEqual([None], found)
+        # Nor does one that comes now.
+        self.assertIsNone(self.wait(mbps=1.0))
+
     def test_one_that_failed_is_not_given_out(self):
         self.add('earlier', 60.0)
         self.add()

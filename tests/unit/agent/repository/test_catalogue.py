@@ -15,6 +15,7 @@ import functools
 import logging
 import os
 import threading
+from unittest import mock
 
 import fixtures
 
@@ -49,7 +50,7 @@ class Tools:
 
     methods = 'patch 1'
 
-    def sign(self, image, manifest):
+    def sign(self, image, manifest, progress=None):
         content = image.read_bytes()
         manifest.write_bytes(b'manifest')
         return {'content_id': fakes.content_id(content),
@@ -58,15 +59,15 @@ class Tools:
     def hash_file(self, path):
         return fakes.content_id(path.read_bytes())
 
-    def make_patch(self, base_path, target, patch, level):
+    def make_patch(self, base_path, target, patch, level, progress=None):
         contents = [path.read_bytes() for path in (base_path, target)]
         patch.write_bytes(fakes.make_patch(*contents))
         return tuple(fakes.content_id(content) for content in contents)
 
-    def apply_patch(self, base_path, patch, output):
+    def apply_patch(self, base_path, patch, output, progress=None):
         fakes.apply_patch_files(base_path, patch, output)
 
-    def sketch(self, image, output):
+    def sketch(self, image, output, progress=None):
         output.write_bytes(b'sketch' + image.read_bytes())
 
     def load_sketch(self, path):
@@ -258,6 +259,43 @@ class RepositoryTest(base.TestCase):
         self.assertTrue(self.repository.has_sketch(content))
         self.assertEqual(len(BASE), self.repository.data_size(content))
 
+    def test_a_stop_ends_a_patch_that_is_being_created(self):
+        """It is no failure of the pair: the next process creates it."""
+        one, two = self.register_both()
+        begun = threading.Event()
+
+        def make_patch(*args):
+            # As long as it is not interrupted.
+            progress = args[-1]
+            begun.set()
+            while True:
+                progress(1, 2)
+
+        with mock.patch.object(self.repository._tools, 'make_patch',
+                               make_patch):
+            self.repository.start()
+            self.assertTrue(begun.wait(60))
+            self.repository.stop()
+            self.assertFalse(self.repository._thread.is_alive())
+            # So do those of calls from other hosts.
+            self.assertRaises(exceptions.Interrupted, self.repository.create,
+                              two, one)
+        self.assertNotIn(patch_work.FAILED, [
+            report.verdict for report in self.catalogue.reports.values()])
+        self.assertEqual([], os.listdir(self.held.root / 'staging'))
+        self.repository = self.new()
+        self.assertEqual(2, self.repository.make_missing())
+
+    def test_a_stop_ends_the_comparison_of_images(self):
+        one, two = self.register_both()
+        self.repository.interrupt()
+        with mock.patch.object(
+                self.repository._tools, 'sketch',
+                lambda image, output, progress: progress(1, 2)):
+            self.assertRaises(exceptions.Interrupted,
+                              self.repository.estimate, one, two)
+        self.assertEqual({}, self.catalogue.reports)
+
     def test_too_large_a_patch_is_declined(self):
         self.ratio = 0.5
         self.repository = self.new()
@@ -351,7 +389,7 @@ class RepositoryTest(base.TestCase):
             self.write_file('bad.raw', b'bad' * 100), 'bad', 'bad').content_id
         sketch = Tools.sketch
 
-        def fail(tools, image, output):
+        def fail(tools, image, output, progress=None):
             if image.name == bad:
                 raise OSError(errno.EIO, 'Input/output error')
             sketch(tools, image, output)

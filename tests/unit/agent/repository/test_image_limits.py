@@ -75,6 +75,6 @@ class TestImageLimits(base.TestCase):
         output = self.directory / 'output'
         error = self.assertRaises(
             exceptions.PermanentError, self.tools.to_raw, self.bomb(),
-            output, self.limits(seconds=-1.0).deadline('i-1'))
+            output, self.limits(seconds=-1.0).deadline('i-1', lambda *_: None))
         self.assertIn('unpack_timeout', str(error))
         self.assertFalse(output.exists())

@@ -12,6 +12,7 @@
 import dataclasses
 import hashlib
 import threading
+from unittest import mock
 
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import image_limits
@@ -134,12 +135,15 @@ class IngestTest(base.TestCase):
         self.held.scan()
         self.catalogue = test_catalogue.Catalogue()
         self.tools = Tools()
-        self.repository = catalogue.Repository(
+        self.repository = self.new_repository()
+        self.source = Source()
+        self.ingest = self.new_ingest()
+
+    def new_repository(self):
+        return catalogue.Repository(
             hosts.HostState('repo', self.held, None),
             self.directory / 'state', self.tools, self.catalogue,
             catalogue.Options(3, pair_choice.Limits(2.0, 8), lambda: True, 60))
-        self.source = Source()
-        self.ingest = self.new_ingest()
 
     def new_ingest(self, workers=1, **limits):
         """Ingest with limits that no image of these tests reaches."""
@@ -189,6 +193,48 @@ class IngestTest(base.TestCase):
                           record.form_size))
         recipe = view.Key(view.RECIPES, record.form_id)
         self.assertEqual(b'recipe', self.held.path(recipe).read_bytes())
+
+    def test_a_stop_ends_what_takes_long_when_an_image_is_added(self):
+        """The next process adds it."""
+        self.source.put('image', QCOW2, disk_format='qcow2')
+        for step in ('sign', 'to_raw', 'compress', 'make_recipe',
+                     'check_recipe'):
+            with self.subTest(step):
+                self.check_stop_in(step)
+        self.assertIsNotNone(self.look())
+
+    def check_stop_in(self, step):
+        """Stop while one of the native core's calls takes long."""
+        begun = threading.Event()
+
+        def take_long(*args):
+            begun.set()
+            while True:
+                args[-1](1, 2)
+
+        with mock.patch.object(self.tools, step, take_long):
+            self.ingest = self.new_ingest()
+            self.ingest.start()
+            self.assertTrue(begun.wait(60))
+            self.repository.interrupt()
+            self.ingest.stop()
+        self.assertFalse(any(thread.is_alive()
+                             for thread in self.ingest._threads))
+        self.assertEqual({}, self.ingest.refused)
+        self.assertNothing()
+        self.repository = self.new_repository()
+        self.ingest = self.new_ingest()
+
+    def test_a_stop_ends_a_download(self):
+        self.source.put('image', RAW)
+        pieces = iter(int, 1)
+        self.source.download = lambda image_id: (b'' for _ in pieces)
+        self.ingest.start()
+        self.repository.interrupt()
+        self.ingest.stop()
+        self.assertFalse(any(thread.is_alive()
+                             for thread in self.ingest._threads))
+        self.assertNothing()
 
     def test_what_cannot_be_used_leaves_nothing(self):
         for data, changes in (

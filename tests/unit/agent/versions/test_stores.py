@@ -11,6 +11,7 @@
 #    under the License.
 """Each project has a part of the store, and a key, of its own."""
 
+import random
 import shutil
 
 from castellan.common import exception as castellan_exceptions
@@ -108,7 +109,7 @@ class TestInbox(base.TestCase):
         self.host = self.stores()
         self.keeper = self.stores(maintains_store=True)
 
-    def stores(self, **options):
+    def stores(self, memory=None, **options):
         conf = opts.new_config()
         for name, value in {
                 'store': f'file://{self.directory}/store',
@@ -116,7 +117,8 @@ class TestInbox(base.TestCase):
                 'key_manager': True, **options}.items():
             conf.set_override(name, value, 'versions')
         return version_stores.Stores(
-            conf, self.manager, arbiter_of=lambda task, place: self.arbiter)
+            conf, self.manager, memory,
+            arbiter_of=lambda task, place: self.arbiter)
 
     def save(self):
         [version] = self.host.open_for_save('p1', 'task').save(
@@ -127,7 +129,12 @@ class TestInbox(base.TestCase):
         return [version.id for version in stores.open('p1').versions()]
 
     def accept(self):
-        return self.keeper.accept('p1', version_store.Job(), 'task')
+        return self.keeper.accept('p1', self.base_image, version_store.Job(),
+                                  'task')
+
+    def base_image(self, content_id):
+        """No disk here has one."""
+        raise AssertionError(content_id)
 
     def test_what_hosts_add_is_accepted(self):
         self.assertEqual((False, True), (self.host.accepts,
@@ -164,10 +171,49 @@ class TestInbox(base.TestCase):
         self.keeper.open('p1', 'task').delete([first.id])
         self.assertEqual(2, len(self.listed(self.host)))
 
+    def left(self):
+        return sorted(path.name for path in (
+            self.directory / 'inbox' / 'p1').glob('[!.]*'))
+
+    def test_a_save_that_exceeds_the_limit_of_its_host_is_refused(self):
+        self.disk.write_bytes(random.Random(1).randbytes(1 << 20))
+        memory = self.directory / 'memory'
+        self.host = self.stores(memory, inbox_host_limit=1000000)
+        error = self.assertRaises(exceptions.NoSpace, self.save)
+        self.assertIn('[versions] inbox_host_limit', str(error))
+        # Nothing of it is left but the id of the key.
+        self.assertEqual(['key-0', 'key-1'], self.left())
+        self.host = self.stores(memory, inbox_host_limit=1200000)
+        self.save()
+        self.disk.write_bytes(random.Random(2).randbytes(1 << 20))
+        self.assertRaises(exceptions.NoSpace, self.save)
+        # There is room again when it is accepted.
+        self.accept()
+        self.save()
+
+    def test_a_full_inbox_delays_saves_until_it_is_accepted(self):
+        self.save()
+        self.host = self.stores(inbox_limit=1)
+        error = self.assertRaises(exceptions.Busy, self.save)
+        self.assertIn('[versions] inbox_limit', str(error))
+        self.accept()
+        self.host = self.stores(inbox_limit=1000000)
+        self.save()
+
+    def test_no_limits(self):
+        self.host = self.stores(inbox_limit=0, inbox_host_limit=0)
+        self.save()
+
+    def test_more_than_the_limit_is_not_accepted(self):
+        self.save()
+        self.keeper = self.stores(maintains_store=True, inbox_limit=100)
+        [reason] = self.accept().reasons
+        self.assertIn('[versions] inbox_limit', reason)
+
     def test_projects_have_inboxes_of_their_own(self):
         self.save()
         self.assertEqual([], self.keeper.accept(
-            'p2', version_store.Job(), 'task').versions)
+            'p2', self.base_image, version_store.Job(), 'task').versions)
         self.assertEqual(1, len(self.accept().versions))
 
 

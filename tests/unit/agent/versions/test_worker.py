@@ -80,7 +80,9 @@ class WorkerTest(base.TestCase):
 
     # What the agent has to offer.
 
-    def deliver_content(self, content_id, output):
+    def deliver_content(self, content_id, output, gone):
+        if gone.is_set():
+            raise exceptions.Cancelled('gone')
         if content_id not in self.delivered:
             return False
         output.write_bytes(self.base.read_bytes())
@@ -141,6 +143,26 @@ class TestSaving(WorkerTest):
         self.assertEqual([str(self.base)], list(known))
         mark = known[str(self.base)]
         self.assertEqual(self.save().disks[0].base_id, mark[-1])
+
+    def test_a_stop_ends_the_reading_of_a_base_image(self):
+        """The next process begins it anew."""
+        task = objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000097', kind=versions.SAVE,
+            project_id='p', server_id=SERVER)
+        doing = tasks.RunningTask(task, self.directory / 'task.json', {})
+        doing.interrupted = True
+        self.assertRaises(exceptions.Interrupted, self.worker.perform, doing)
+        self.assertFalse((self.directory / 'versions' / 'bases.json').exists())
+        # Also that for its index.
+        doing.interrupted = False
+        self.worker._bases.content_id(self.base)
+        doing.interrupted = True
+        self.assertRaises(exceptions.Interrupted, self.worker.perform, doing)
+        self.assertEqual([], list(
+            (self.directory / 'store').rglob('.work-*/base-*')))
+        doing.interrupted = False
+        self.worker.perform(doing)
+        self.assertEqual(1, len(doing.report.saved.disks))
 
     def test_raw_disk_is_raw_whatever_its_guest_wrote_to_it(self):
         # Tables that name somebody else's disk as what lies below.
@@ -274,6 +296,16 @@ class TestImages(WorkerTest):
         _new, image = self.image(self.export())
         self.assertEqual(self.expected, self.content(image))
 
+    def test_a_stop_ends_the_delivery_of_a_base(self):
+        self.delivered = [self.saved.disks[0].base_id]
+        doing = tasks.RunningTask(objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000096', kind=versions.EXPORT,
+            project_id='p', disks=self.saved.disks, base_image='an-image',
+            version_id='00000000-0000-4000-8000-00000000000b'),
+            self.directory / 'x.json', {})
+        doing.cancel.set()
+        self.assertRaises(exceptions.Cancelled, self.worker.perform, doing)
+
     def test_base_that_nobody_has(self):
         self.guests.check = lambda path: self.directory / 'gone'
         error = self.assertRaises(exceptions.ObjectMissing, self.export)
@@ -353,6 +385,25 @@ class TestStore(WorkerTest):
         self.do(versions.ACCEPT)
         # Nothing is left but files of the store itself.
         self.assertEqual([], self.names('inbox'))
+
+    def test_indexes_of_other_hosts_are_compared_with_the_image(self):
+        self.use_inbox(False)
+        self.delivered = [self.save().disks[0].base_id]
+        self.use_inbox(True)
+
+        def fail(*_args):
+            raise exceptions.PeerUnavailable('no source')
+
+        # No verdict on what the host added.
+        with mock.patch.object(self, 'deliver_content', fail), \
+                mock.patch.object(worker, '_WAITS_SECONDS', ()):
+            self.assertRaises(exceptions.ServiceUnavailable, self.do,
+                              versions.ACCEPT)
+        self.do(versions.ACCEPT)
+        self.assertEqual({'checked': 1, 'refused': 0, 'unchecked': 0},
+                         self.worker.base_indexes)
+        self.assertEqual([], list(
+            (self.directory / 'versions' / 'work').iterdir()))
 
     def names(self, store):
         return sorted(path.name for path in (

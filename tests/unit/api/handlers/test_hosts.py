@@ -347,7 +347,7 @@ class TestBootSets(base.ApiTest):
 
     def setUp(self):
         super().setUp()
-        self.database.write(boot_sets.put_wanted, ['h1'], [boot_sets.Wanted(
+        database.put_wanted(self.database, ['h1'], [boot_sets.Wanted(
             'h1', database.content(number), boot_sets.Image(
                 f't{number}', 1 << 20, {0: (1, 5)}), requests=2.0,
             wait_seconds=3.0, from_peer=True, saved_seconds=6.0,

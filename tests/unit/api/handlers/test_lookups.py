@@ -77,7 +77,7 @@ class TestLookups(base.ApiTest):
         self.write(profiles.report, profiles.Subject(image_id, '', 'a'), 'h1',
                    (1, 1), [[chunk, *row] for chunk, row in rows.items()],
                    when)
-        self.write(boot_sets.put_wanted, ['h2'], [boot_sets.Wanted(
+        database.put_wanted(self.database, ['h2'], [boot_sets.Wanted(
             'h2', content_id, boot_sets.Image(image_id, 2 * GROUP, rows),
             1.0, 1.0, False, 1.0, False)], when)
         self.write(boot_sets.exchange, 'h2', [boot_sets.Report(

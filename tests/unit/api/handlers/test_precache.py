@@ -316,7 +316,7 @@ class TestBootSets(JobTest):
         [target] = self.targets(job)
         self.assertIn('no room', target['message'])
         size = target['bytes_total']
-        self.database.write(boot_sets.put_wanted, ['h2'], [boot_sets.Wanted(
+        database.put_wanted(self.database, ['h2'], [boot_sets.Wanted(
             'h2', content_id, boot_sets.Image('t1', size, {0: (1, 5)}), 0.0,
             0.0, False, 0.0, True)], objects_base.now())
         for held, state, message, shown in (

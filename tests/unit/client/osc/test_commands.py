@@ -133,7 +133,7 @@ class TestHosts(cloud.CommandTest):
                                          '--state', 'refused'))
 
     def test_boot_sets_and_what_they_save(self):
-        self.database.write(boot_sets.put_wanted, ['h2'], [boot_sets.Wanted(
+        database.put_wanted(self.database, ['h2'], [boot_sets.Wanted(
             'h2', database.content(1), boot_sets.Image(
                 't1', 1 << 20, {0: (1, 5)}), requests=2.0, wait_seconds=3.0,
             from_peer=True, saved_seconds=6.0, pinned=True)],

@@ -105,6 +105,28 @@ class TestBootSetPlans(test_planner.PlannerTest):
         proposed.apply(plan_id, None)
         self.assertEqual([('h1', database.content(2))], list(self.sets()))
 
+    def test_sets_beside_a_plan_that_was_replaced_meanwhile_are_dropped(self):
+        """Another conductor stores a plan between reading and writing."""
+        self.learn('t2')
+        self.exchange()
+        self.add_requests('t2', 1, 5)
+        self.plan()
+        before = self.sets().keys()
+        self.conf.set_override('most_boot_sets', 0, 'lazy')
+        real = self.database.write
+
+        def write(work, *args):
+            if work is boot_sets.put_wanted:
+                held = self.read(plans.generation, database.SITE)
+                real(plans.advance, database.SITE, held, held + 1,
+                     objects_base.now())
+            return real(work, *args)
+
+        with mock.patch.object(self.database, 'write', write):
+            self.planner.place_boot_sets(database.SITE)
+        self.assertEqual([('h1', database.content(2))], list(before))
+        self.assertEqual(before, self.sets().keys())
+
     def test_room_is_set_aside_for_what_there_is(self):
         self.learn('t2')
         self.write(catalogue.put_template, database.template(

@@ -11,19 +11,26 @@
 #    under the License.
 """Stores that hosts only add to."""
 
+import contextlib
 import dataclasses
+import math
 import os
 import shutil
 import traceback
 import unittest
+from unittest import mock
+
+import fixtures
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
 from diffcache_openstack.store import layered
 from diffcache_openstack.versions.store import acceptance
+from diffcache_openstack.versions.store import bases
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 from tests.unit.versions import fixture
@@ -35,6 +42,7 @@ _NOBODY = 65534
 class AcceptanceTest(fixture.VersionsTestCase):
 
     key: bytes | None = _KEY
+    most_bytes = math.inf
 
     def setUp(self):
         super().setUp()
@@ -42,6 +50,8 @@ class AcceptanceTest(fixture.VersionsTestCase):
         self.keeper = store_access.StoreAccess(self.main, self.key)
         self.inbox = self.make_inbox()
         self.access = self.host()
+        # Base images by content id.
+        self.images = {}
 
     def make_inbox(self):
         return file.FileStore(self.directory / 'inbox')
@@ -52,7 +62,14 @@ class AcceptanceTest(fixture.VersionsTestCase):
             self.make_inbox()), self.key)
 
     def accept(self):
-        return acceptance.accept(self.keeper, self.inbox)
+        return acceptance.accept(
+            self.keeper, self.inbox,
+            acceptance.Rules(self.base_image, self.most_bytes))
+
+    @contextlib.contextmanager
+    def base_image(self, content_id):
+        """Give a base image that the catalogue of images has."""
+        yield self.images.get(content_id)
 
     def kept(self):
         """Ids of the versions in the main store."""
@@ -122,6 +139,146 @@ class TestAcceptance(AcceptanceTest):
         self.accept()
         self.assert_intact(saved)
         self.assertEqual([], self.left())
+
+
+class TestBaseIndexes(AcceptanceTest):
+    """Indexes of base images that hosts add."""
+
+    def setUp(self):
+        super().setUp()
+        self.base = self.write_file('base', self.blocks_of(600))
+        self.base_id = bases.identify(self.base).id
+        self.images[self.base_id] = self.base
+        # A disk that changed a block of its base, and zeroed others.
+        self.disk.write_bytes(self.base.read_bytes())
+        self.write_blocks(self.disk, 1)
+        with open(self.disk, 'r+b') as stream:
+            stream.seek(5 * fixture.BLOCK)
+            stream.write(bytes(10 * fixture.BLOCK))
+
+    def save(self, image=None, **options):
+        return super().save(base=image or self.base, base_id=self.base_id,
+                            **options)
+
+    def save_as_compromised(self):
+        """Save with an index of other content under the base image's id.
+
+        By it, the base has zeroes in all blocks: what guests zeroed would
+        become the base's content again.
+        """
+        return self.save(self.write_file('zeroes', bytes(600 * fixture.BLOCK)),
+                         series='evil')
+
+    def test_an_index_that_is_that_of_the_image_is_accepted(self):
+        saved = self.save()
+        result = self.accept()
+        self.assertEqual([saved.id], result.versions)
+        self.assertEqual((1, 0, 0), (
+            result.indexes_checked, result.indexes_refused,
+            result.indexes_unchecked))
+        self.access = self.keeper
+        self.assertEqual(self.disk.read_bytes(),
+                         self.content(saved, self.base))
+        # It is checked once.
+        self.access = self.host()
+        self.write_blocks(self.disk, 7)
+        self.save()
+        self.assertEqual(0, self.accept().indexes_checked)
+
+    def test_an_index_of_other_content_is_refused(self):
+        self.save_as_compromised()
+        saved = self.save(series='b')
+        result = self.accept()
+        self.assertEqual(([], 1, 0), (result.versions, result.indexes_refused,
+                                      result.indexes_checked))
+        [reason] = result.reasons
+        self.assertIn(self.base_id, reason)
+        self.assertIn(saved.id, result.refused)
+        self.assertEqual([], self.left())
+        # The next save is right, and accepted.
+        saved = self.save(series='b')
+        self.assertEqual([saved.id], self.accept().versions)
+        self.access = self.keeper
+        self.assertEqual(self.disk.read_bytes(),
+                         self.content(saved, self.base))
+
+    def test_one_wrong_name_is_enough_to_refuse_an_index(self):
+        with open(self.base, 'rb') as stream:
+            data = bytearray(stream.read())
+        data[-1] ^= 1
+        self.save(self.write_file('other', bytes(data)))
+        self.assertEqual(1, self.accept().indexes_refused)
+
+    def test_an_index_whose_image_is_nowhere_is_counted(self):
+        self.images.clear()
+        saved = self.save()
+        result = self.accept()
+        self.assertEqual(([saved.id], 1, 0), (
+            result.versions, result.indexes_unchecked,
+            result.indexes_checked))
+
+    def remembering_host(self):
+        """Access of a host that remembers what it has compared."""
+        return store_access.StoreAccess(
+            self.host().store, self.key, memory=head_memory.HeadMemory(
+                self.directory / 'memory' / 'store.json'))
+
+    def test_a_host_uses_no_index_that_it_has_not_compared(self):
+        """Nobody could compare it when it was accepted."""
+        self.images.clear()
+        self.save_as_compromised()
+        self.accept()
+        self.access = self.remembering_host()
+        log = self.useFixture(fixtures.FakeLogger())
+        saved = [self.save(series='b'), self.save(series='b')]
+        self.accept()
+        self.access = self.keeper
+        for version in saved:
+            self.assertEqual(self.disk.read_bytes(),
+                             self.content(version, self.base))
+        self.assertIn(self.base_id, log.output)
+
+    def test_an_index_that_was_compared_is_used(self):
+        self.save()
+        self.accept()
+        self.access = self.remembering_host()
+        log = self.useFixture(fixtures.FakeLogger())
+        created = mock.patch.object(
+            bases.BaseIndexes, '_create', autospec=True,
+            side_effect=bases.BaseIndexes._create)
+        with created as create:
+            saved = [self.save(series='b'), self.save(series='c')]
+        self.assertEqual(1, create.call_count)
+        # Blocks of the base are not stored.
+        self.assertEqual([0, 0], [each.blocks_stored for each in saved])
+        self.assertEqual('', log.output)
+
+    def test_an_image_that_cannot_be_read_refuses_nothing(self):
+        saved = self.save()
+        here = self.images.pop(self.base_id)
+
+        @contextlib.contextmanager
+        def fail(_content_id):
+            raise exceptions.ServiceUnavailable('no source')
+            yield
+
+        with mock.patch.object(self, 'base_image', fail):
+            self.assertRaises(exceptions.ServiceUnavailable, self.accept)
+        self.images[self.base_id] = here
+        self.assertEqual([saved.id], self.accept().versions)
+
+    def test_an_index_that_no_version_needs_is_refused(self):
+        """Each makes the image be read."""
+        saved = self.save()
+        self.accept()
+        head = self.access.head()
+        head.bases['f' * 64] = head.bases[self.base_id]
+        head.number += 1
+        self.inbox.replace(commits.blob_name(head.number),
+                           head.encode(self.key))
+        [reason] = self.accept().reasons
+        self.assertIn('f' * 64, reason)
+        self.assertEqual([saved.id], self.kept())
 
 
 class TestHostileHosts(AcceptanceTest):
@@ -252,6 +409,29 @@ class TestHostileHosts(AcceptanceTest):
         self.assertEqual([], self.left())
         self.save()
         self.assertEqual(1, len(self.accept().versions))
+
+    def test_a_proposal_that_is_too_large_is_not_copied(self):
+        self.most_bytes = 1 << 30
+        self.write_blocks(self.disk, 5)
+        lost = self.save()
+        [pack] = [name for name in self.left() if name.startswith('pack-')]
+        os.truncate(self.directory / 'inbox' / pack, 1 << 42)
+        result = self.accept()
+        self.assertEqual([lost.id], result.refused)
+        self.assertIn('inbox_limit', result.reasons[0])
+        self.assert_intact(self.first, self.second)
+        self.assertEqual([], self.left())
+
+    def test_what_fills_an_inbox_and_no_version_needs_is_removed(self):
+        """Also where it could be of a save that is putting it now."""
+        self.patch(file.FileStore, 'exclusive', False)
+        self.inbox.create('pack-00000009-00000000', b'x' * 100)
+        self.accept()
+        self.assertEqual(['pack-00000009-00000000'], self.left())
+        self.most_bytes = 99
+        self.accept()
+        self.assertEqual([], self.left())
+        self.assert_intact(self.first, self.second)
 
     def test_junk_is_removed(self):
         number = self.keeper.head().number + 1

@@ -11,6 +11,7 @@
 #    under the License.
 """Manifests of versions, from their blocks and from other manifests."""
 
+import contextlib
 import pathlib
 import zlib
 
@@ -239,7 +240,8 @@ class TestKept(ManifestsTestCase):
         self.write_blocks(self.disk, 7)
         main, self.access = self.access, host
         version = self.save()
-        accepted = acceptance.accept(main, inbox)
+        accepted = acceptance.accept(
+            main, inbox, acceptance.Rules(contextlib.nullcontext))
         self.assertEqual(([version.id], []),
                          (accepted.versions, accepted.reasons))
         self.access = main
@@ -256,7 +258,9 @@ class TestKept(ManifestsTestCase):
         head = host.head()
         head.manifests.clear()
         host.commit(head)
-        [reason] = acceptance.accept(self.access, inbox).reasons
+        [reason] = acceptance.accept(
+            self.access, inbox,
+            acceptance.Rules(contextlib.nullcontext)).reasons
         self.assertIn('drops manifest', reason)
 
     def test_a_catalogue_without_any_is_as_former_releases_write_it(self):

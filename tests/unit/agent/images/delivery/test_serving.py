@@ -217,6 +217,14 @@ class ServeTest(ServeTestCase):
         self.assertTrue(server.deliver_content(wanted, self.output))
         self.assertEqual(TARGET, self.output.read_bytes())
 
+    def test_content_that_is_not_needed_any_more(self):
+        gone = threading.Event()
+        gone.set()
+        self.assertRaises(
+            exceptions.Cancelled, self.server().deliver_content,
+            fakes.content_id(TARGET), self.output, gone)
+        self.assertFalse(self.output.exists())
+
     def test_content_that_may_not_be_served(self):
         host, wanted = self.hosts['h1'], fakes.content_id(TARGET)
         host.view = dataclasses.replace(host.view, templates=tuple(

@@ -1,0 +1,52 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Ends of threads when a service stops."""
+
+import threading
+
+import fixtures
+
+from diffcache_openstack.common import threads
+from tests import base
+
+
+class TestEnd(base.TestCase):
+
+    def test_what_a_broker_holds_is_cut_off(self):
+        answer = threading.Event()
+        self.addCleanup(answer.set)
+        self.patch(threads, 'STOP_SECONDS', 0.01)
+        log = self.useFixture(fixtures.FakeLogger())
+        self.assertFalse(threads.end('listener-stop', answer.wait))
+        self.assertIn('listener-stop', log.output)
+
+    def test_what_ends_in_time(self):
+        done = threading.Event()
+        self.assertTrue(threads.end('listener-stop', done.set))
+        self.assertTrue(done.is_set())
+
+
+class TestJoin(base.TestCase):
+
+    def test_a_thread_that_waits_for_another_host_is_cut_off(self):
+        answer = threading.Event()
+        self.addCleanup(answer.set)
+        thread = threading.Thread(target=answer.wait, daemon=True,
+                                  name='waits-for-a-host')
+        thread.start()
+        log = self.useFixture(fixtures.FakeLogger())
+        self.patch(threads, 'STOP_SECONDS', 0.01)
+        self.assertFalse(threads.join(thread))
+        self.assertIn('waits-for-a-host', log.output)
+        answer.set()
+        thread.join()
+        self.assertTrue(threads.join(thread))
