@@ -43,7 +43,7 @@ _HORIZON = ('.navbar', '#sidebar', '.page-breadcrumb', '.page-header',
             '.nav-tabs a[href*=volume_details]', '.tabset-details .nav-tabs',
             '.btn-primary', '.modal-footer .btn-danger',
             '.themable-spinner-btn', '.modal-backdrop',
-            '.modal-header .close', '.messages .close')
+            '.modal-header .close', '.messages')
 
 
 class Visitor:
