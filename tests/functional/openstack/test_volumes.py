@@ -29,6 +29,7 @@ BLOCKS = 32
 ROUNDS = 40
 SECONDS = 300
 TYPE = {'diffcache:ssd_cache': 'write-through'}
+WRITE_BACK = {'diffcache:ssd_cache': 'write-back'}
 # It says the checksum of what it finds on a volume; then it writes blocks, in
 # order, and reads each again, from the volume and not from memory: as long as
 # a condition holds.
@@ -403,9 +404,25 @@ class TestWriteBack(VolumeTest):
         self.assertNotIn(volume, self.cached())
         self.assertEqual(done['left'], self.sum(volume))
 
+    def test_a_detach_while_the_agent_does_not_answer(self):
+        volume = self.volume(self.volume_type(WRITE_BACK))
+        server = self.server()
+        self.attach(server, volume)
+        done = self.said(server, 'done')
+        with self.trial.stopped(f'{self.host}-agent'):
+            self.trial.admin.compute.delete_volume_attachment(server, volume)
+            self.said(server, 'gone')
+            # It is free for no one else.
+            self.storage.wait_for_status(
+                self.storage.get_volume(volume), 'in-use',
+                failures=['available', 'error'], wait=SECONDS)
+        self.assertIn(volume, self.cached())
+        self.detach(server, volume)
+        self.assertNotIn(volume, self.cached())
+        self.assertEqual(done['left'], self.sum(volume))
+
     def test_a_kill_and_a_server_that_is_deleted(self):
-        volume = self.volume(self.volume_type(
-            {'diffcache:ssd_cache': 'write-back'}))
+        volume = self.volume(self.volume_type(WRITE_BACK))
         server = self.server()
         self.attach(server, volume)
         self.said(server, 'round=10')
@@ -415,6 +432,11 @@ class TestWriteBack(VolumeTest):
         self.assertEqual('0', done['wrong'])
         self.wait_until(lambda: self.cached()[volume], 'it is served')
         # What is left of it is written back before others may have it.
+        with self.trial.stopped(f'{self.host}-agent'):
+            self.compute.delete_server(server)
+            self.wait_for_status(server, 'ERROR')
+            self.assertEqual('in-use',
+                             self.storage.get_volume(volume).status)
         self.compute.delete_server(server)
         self.storage.wait_for_status(self.storage.get_volume(volume),
                                      'available', wait=SECONDS)
