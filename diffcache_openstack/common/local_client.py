@@ -397,7 +397,7 @@ class LocalClient:
 
         What this host's SSD cache has and the volume lacks is written back.
 
-        :param seconds: to wait; it goes on after that
+        :param seconds: to wait; it continues after that
         :param leaves: the server leaves now, and not only may; then the
             volume is so until :meth:`give_volume_back` or it is attached
         :raises NotFound: the host has no SSD cache, the volume is not

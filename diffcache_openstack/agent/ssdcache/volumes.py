@@ -263,7 +263,7 @@ class CachedVolumes:
         Its dirty blocks are written back. It stays so over restarts of the
         agent and changes of its settings, until it is given back or attached.
 
-        :param seconds: to wait; writing back goes on after that
+        :param seconds: to wait; writing back continues after that
         :param is_leaving: the server leaves now; otherwise it may, and the
             volume is given back after :data:`CHECKED_S`
         :raises NotFound: it is not attached

@@ -184,7 +184,7 @@ class WriteBack:
     def drain(self, name: str, seconds: float) -> None:
         """Write a volume's dirty blocks back, and leave write-back.
 
-        :param seconds: to wait; it goes on after that
+        :param seconds: to wait; it continues after that
         :raises Busy: it takes longer
         :raises VolumeRefused: they cannot be written back
         """

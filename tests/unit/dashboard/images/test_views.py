@@ -176,7 +176,7 @@ class DetailTest(needs.PageTest):
         self.assertEqual(
             {'i1', *(MEMBER % number for number in range(39))},
             set(query['target']))
-        # uWSGI reads 4096 bytes of a request's head unless it is told more.
+        # By default, uWSGI reads 4096 bytes of a request's head.
         self.assertLess(len(urllib.parse.urlencode(query, doseq=True)), 2000)
 
     def test_the_image_is_in_the_graph_of_a_large_family(self):
