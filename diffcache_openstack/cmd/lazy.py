@@ -241,9 +241,9 @@ class Serve(quick.Quick, command.Command):
         parser.add_argument(
             '--restart-backoff', type=_tuning('restart_backoff'),
             metavar='SECONDS',
-            help='Wait at most SECONDS before a worker, the process that'
-                 ' answers reads, is started that ends again and again'
-                 ' (default: 5).')
+            help='Wait at most SECONDS before the worker, the process that'
+                 ' answers reads, is started again, if it ends again and'
+                 ' again (default: 5).')
         parser.add_argument(
             '--resend', choices=('on', 'off'), default='on',
             help='When a process of the daemon was killed, have the kernel'

@@ -320,10 +320,11 @@ class Attach(_VolumeControl):
 class Recover(_VolumeControl):
     """Write the dirty blocks of a held volume back.
 
-    It is held without them until it is attached anew or detached.
-    After a start of the host, the cache of a compute host holds volumes that
-    were in write-back: it does not know where they are now, and whether
-    another host has written to them since. Only where none has, recover them.
+    The volume stays held, without dirty blocks, until it is attached or
+    detached. After a start of the host, the cache of a compute host holds
+    volumes that were in write-back: it does not know their present origins,
+    nor whether another host has written to them since. Recover a volume only
+    if no other host has.
     """
 
     COMMAND = 'recover'
@@ -331,8 +332,8 @@ class Recover(_VolumeControl):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('origin', metavar='ORIGIN',
-                            help='Where the volume is now, as of "diffcache'
-                                 ' ssdcache attach".')
+                            help='Present origin of the volume, as for'
+                                 ' "diffcache ssdcache attach".')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
