@@ -66,11 +66,10 @@ and has no other task: diffcached needs no privilege then. The unit
 diffcache-lazy sets it in the environment, which comes before this file. If it
 is not set, diffcached mounts itself, and needs CAP_SYS_ADMIN.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'wait',
+        type=units.Number(min=0.0, max=86400.0),
         default=120.0,
-        min=0.0,
-        max=86400.0,
         help='''
 Seconds that a guest's read waits for bytes that no source serves. Then it
 fails, and the guest is stopped until more arrives, or sees an input/output
@@ -155,11 +154,10 @@ of them that diffcached keeps in memory. Guests notice no difference; turn it
 off only if the kernel's own way fails. Holds for images that are served from
 then on.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'learn_interval',
+        type=units.Number(min=0.1, max=3600.0),
         default=5.0,
-        min=0.1,
-        max=3600.0,
         help='''
 Seconds between two exchanges of an agent with the conductor, for each image
 that is served while it arrives: what servers of this host have read, for what
@@ -190,11 +188,10 @@ Repositories compute it, which reads the image once. Without it, the first
 servers of a new image wait for more of what they read. Conductors read this
 option.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'boot_set_share',
+        type=units.Number(min=0.0, max=1.0),
         default=0.1,
-        min=0.0,
-        max=1.0,
         help='''
 Share of each host's ``[agent] cache_capacity`` for boot sets: the chunks that
 boots read, of images that the host does not hold. Whole percents count. What
@@ -212,10 +209,10 @@ Most boot sets of a host. diffcached serves each by two processes, also while
 no server reads it. Set the same value for all conductors; agents do not read
 it.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'worth_seconds',
+        type=units.Number(min=0.0),
         default=2.0,
-        min=0.0,
         help='''
 Seconds that a full delivery has to take, as predicted, for an image to be
 served while it arrives. Those of which less is predicted, such as images that

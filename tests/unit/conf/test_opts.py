@@ -58,6 +58,17 @@ class TestNewConfig(base.TestCase):
             cfg.ConfigFileValueError, lambda: conf.agent.cache_capacity)
         self.assertIn('cache_capacity', str(error))
 
+    def test_numbers_of_lazy_boots_are_finite(self):
+        for name in ('wait', 'learn_interval', 'boot_set_share',
+                     'worth_seconds', 'threshold', 'restart_backoff'):
+            for value in ('nan', 'inf', '', '-1'):
+                path = self.write_file(
+                    'x.conf', f'[lazy]\n{name} = {value}\n'.encode())
+                conf = opts.new_config(['--config-file', str(path)])
+                error = self.assertRaises(cfg.ConfigFileValueError,
+                                          getattr, conf.lazy, name)
+                self.assertIn(name, str(error))
+
     def test_name_of_host_has_no_room_for_topics_of_others(self):
         conf = opts.new_config()
         self.assertRaises(ValueError, conf.set_override, 'host', 'a b*#',
