@@ -371,7 +371,7 @@ class TestWriteBack(VolumeTest):
         volume = self.volume(kind)
         server = self.server(NOT_GROWN)
         self.attach(server, volume)
-        self.said(server, 'round=10')
+        self.guest_said(server, 'round=10')
         # Changed while it is written.
         self.type(f'volume type set {kind} --ssd-cache write-back')
         self.assertEqual('write-back', self.cached()[volume]['mode'])
@@ -398,7 +398,7 @@ class TestWriteBack(VolumeTest):
         self.assertEqual(0, self.cached()[volume]['dirty'])
         self.set_mode(volume, 'write-back')
         self.storage.extend_volume(volume, 2)
-        done = self.said(server, 'done')
+        done = self.guest_said(server, 'done')
         self.assertEqual('0', done['wrong'])
         self.detach(server, volume)
         self.assertNotIn(volume, self.cached())
@@ -408,10 +408,10 @@ class TestWriteBack(VolumeTest):
         volume = self.volume(self.volume_type(WRITE_BACK))
         server = self.server()
         self.attach(server, volume)
-        done = self.said(server, 'done')
+        done = self.guest_said(server, 'done')
         with self.trial.stopped(f'{self.host}-agent'):
             self.trial.admin.compute.delete_volume_attachment(server, volume)
-            self.said(server, 'gone')
+            self.guest_said(server, 'gone')
             # It is free for no one else.
             self.storage.wait_for_status(
                 self.storage.get_volume(volume), 'in-use',
@@ -425,10 +425,10 @@ class TestWriteBack(VolumeTest):
         volume = self.volume(self.volume_type(WRITE_BACK))
         server = self.server()
         self.attach(server, volume)
-        self.said(server, 'round=10')
+        self.guest_said(server, 'round=10')
         self.wait_until_dirty(volume)
         self.trial.kill_ssd_cache(self.host)
-        done = self.said(server, 'done')
+        done = self.guest_said(server, 'done')
         self.assertEqual('0', done['wrong'])
         self.wait_until(lambda: self.cached()[volume], 'it is served')
         # What is left of it is written back before others may have it.
