@@ -78,6 +78,38 @@ def assigned(case: type) -> set[str]:
             and isinstance(node.value, ast.Name) and node.value.id == 'self'}
 
 
+def misfits(case: type) -> list[str]:
+    """Calls of helpers on "self" with other arguments than they take."""
+    return [f'{case.__name__}: self.{call.func.attr}() in line {call.lineno}'
+            for name, value in helpers(case).items()
+            for call in calls(value) if not fits(case, call)]
+
+
+def calls(function: collections.abc.Callable) -> list[ast.Call]:
+    """Calls on "self" in the code of a function."""
+    code = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    return [node for node in ast.walk(code) if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == 'self']
+
+
+def fits(case: type, call: ast.Call) -> bool:
+    """Return whether a helper takes the arguments of a call."""
+    found = inspect.getattr_static(case, call.func.attr, None)
+    is_unknown = any(isinstance(each, ast.Starred) for each in call.args) \
+        or any(each.arg is None for each in call.keywords)
+    if not inspect.isfunction(found) or is_unknown:
+        return True
+    try:
+        inspect.signature(found).bind(
+            None, *call.args,
+            **{each.arg: each.value for each in call.keywords})
+    except TypeError:
+        return False
+    return True
+
+
 class TestNames(base.TestCase):
 
     def test_no_trial_redefines_a_helper_of_its_bases(self):
@@ -89,6 +121,12 @@ class TestNames(base.TestCase):
         for case in trials():
             with self.subTest(case.__qualname__):
                 self.assertEqual([], hidden(case))
+
+    def test_helpers_are_called_with_what_they_take(self):
+        """Regression: a helper had another name in a change made beside it."""
+        for case in trials():
+            with self.subTest(case.__qualname__):
+                self.assertEqual([], misfits(case))
 
 
 class Parent(machine.TestCase):
@@ -123,6 +161,14 @@ class TestFinding(base.TestCase):
             pass
 
         self.assertEqual(['Child.start is no Parent.start'], redefined(Child))
+
+    def test_a_call_without_an_argument(self):
+        class Child(Parent):
+            def test_it(self):
+                self.start('image', host='compute-1')
+                self.start()
+
+        self.assertEqual(['Child: self.start() in line 3'], misfits(Child))
 
     def test_the_same_parameters(self):
         class Child(Parent):
