@@ -341,6 +341,13 @@ class TestWriteBack(VolumeTest):
         self.type(f'volume cache set {volume} --mode {mode}')
         self.assertEqual(mode, self.cached()[volume]['mode'])
 
+    def wait_until_reported(self, volume):
+        """Wait until a change of the type concerns the volume, too."""
+        self.wait_until(
+            lambda: volume in [each['Volume'] for each in self.type(
+                f'volume cache list --host {self.host} -f json')],
+            'the host reported the volume')
+
     def wait_until_dirty(self, volume):
         self.wait_until(lambda: self.cached()[volume]['dirty'],
                         'blocks are dirty')
@@ -372,6 +379,7 @@ class TestWriteBack(VolumeTest):
         server = self.server(NOT_GROWN)
         self.attach(server, volume)
         self.guest_said(server, 'round=10')
+        self.wait_until_reported(volume)
         # Changed while it is written.
         self.type(f'volume type set {kind} --ssd-cache write-back')
         self.assertEqual('write-back', self.cached()[volume]['mode'])
