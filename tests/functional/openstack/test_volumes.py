@@ -342,7 +342,7 @@ class TestWriteBack(VolumeTest):
         self.assertEqual(mode, self.cached()[volume]['mode'])
 
     def wait_until_reported(self, volume):
-        """Wait until a change of the type concerns the volume, too."""
+        """Wait until changes by the API concern the volume."""
         self.wait_until(
             lambda: volume in [each['Volume'] for each in self.type(
                 f'volume cache list --host {self.host} -f json')],
@@ -402,6 +402,7 @@ class TestWriteBack(VolumeTest):
         self.local = self.agent(self.host)
         self.assertEqual('write-back', self.cached()[volume]['mode'])
         self.wait_until_dirty(volume)
+        self.wait_until_reported(volume)
         self.set_mode(volume, 'write-through')
         self.assertEqual(0, self.cached()[volume]['dirty'])
         self.set_mode(volume, 'write-back')
