@@ -123,8 +123,9 @@ class WriteBack:
         if state is None:
             self._check_lost(name)
             return
-        if name in self._drains:
-            self.drain(name, _PATIENCE_S)
+        if self.is_draining(name):
+            self.wait(name, self._drains[name], _PATIENCE_S)
+        self._drains.pop(name, None)
         if state.state == engines.HELD and state.dirty:
             raise engines.VolumeRefused(
                 f'Volume {name} has {state.dirty} blocks in the SSD cache that'
@@ -181,17 +182,26 @@ class WriteBack:
         self._end(name)
         return True
 
-    def drain(self, name: str, seconds: float) -> None:
-        """Write a volume's dirty blocks back, and leave write-back.
+    def begin_drain(self, name: str) -> concurrent.futures.Future[None]:
+        """Begin to write a volume's dirty blocks back, and leave write-back.
 
-        :param seconds: to wait; it continues after that
-        :raises Busy: it takes longer
-        :raises VolumeRefused: they cannot be written back
+        :returns: its end, also of one that was begun before
         """
         done = self._drains.get(name)
         if done is None or done.done():
             done = self._drains[name] = self._pool.submit(
                 self.set_mode, name, volume_specs.WRITE_THROUGH)
+        return done
+
+    def wait(self, name: str, done: concurrent.futures.Future[None],
+             seconds: float) -> None:
+        """Wait until a volume was written back.
+
+        :param done: its end
+        :param seconds: to wait; it continues after that
+        :raises Busy: it takes longer
+        :raises VolumeRefused: dirty blocks cannot be written back
+        """
         try:
             done.result(seconds)
         except (TimeoutError, exceptions.RetryableError) as error:
@@ -200,7 +210,6 @@ class WriteBack:
                 f'Volume {name} has {state.dirty} blocks in the SSD cache that'
                 f' its storage lacks. They are being written back; repeat this'
                 f' when they are.') from error
-        self._drains.pop(name, None)
 
     def is_draining(self, name: str) -> bool:
         """Return whether a volume is being drained in the background."""

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import threading
 import time
 from unittest import mock
 
@@ -179,6 +180,81 @@ class TestDrain(WriteBackTest):
                 return_value=time.time() + volumes.CHECKED_S + 1):
             self.new().give_back_unused()
         self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_one_that_cannot_be_given_back_does_not_keep_others(self):
+        for name in 'ab':
+            self.volumes.attach(name, self.wanted(name, mode=WRITE_BACK))
+            self.volumes.drain(name, 60, False)
+        set_mode = self.engine.set_mode
+
+        def refuse(name, mode):
+            if name == 'a':
+                raise engines.VolumeRefused('no room for its note')
+            set_mode(name, mode)
+
+        later = time.time() + volumes.CHECKED_S + 1
+        with mock.patch.object(time, 'time', return_value=later), \
+                mock.patch.object(self.engine, 'set_mode', refuse), \
+                self.assertLogs(volumes.LOG, 'WARNING') as logs:
+            self.volumes.give_back_unused()
+        self.assertIn('Volume a', logs.output[0])
+        self.assertEqual([WRITE_THROUGH, WRITE_BACK], [
+            self.engine.volumes()[name].mode for name in 'ab'])
+        # It is not forgotten.
+        with mock.patch.object(time, 'time', return_value=later):
+            self.volumes.give_back_unused()
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_a_migration_that_begins_when_its_check_has_expired(self):
+        self.attach()
+        self.volumes.drain('a', 60, False)
+        leaves, begun = self.volumes._store.leaves, []
+
+        def begin_meanwhile():
+            found = leaves()
+            if not begun:
+                begun.append(True)
+                self.volumes.drain('a', 60, True)
+            return found
+
+        with mock.patch.object(
+                time, 'time',
+                return_value=time.time() + volumes.CHECKED_S + 1), \
+                mock.patch.object(self.volumes._store, 'leaves',
+                                  begin_meanwhile):
+            self.volumes.give_back_unused()
+        self.assertTrue(begun)
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.assertIsNone(leaves()['a'].until)
+
+    def test_it_is_given_back_as_soon_as_a_drain_begins(self):
+        self.attach()
+        lock, may_end = self.volumes._lock, threading.Event()
+        set_mode, given_back = self.engine.set_mode, []
+
+        class Lock:
+            def __enter__(self):
+                lock.acquire()
+
+            def __exit__(_self, *_):
+                lock.release()
+                if not given_back:
+                    given_back.append(True)
+                    self.volumes.give_back('a')
+                    may_end.set()
+
+        def wait(name, mode):
+            may_end.wait()
+            set_mode(name, mode)
+
+        with mock.patch.object(self.engine, 'set_mode', wait), \
+                mock.patch.object(self.volumes, '_lock', Lock()):
+            self.volumes.drain('a', 60, True)
+        self.assertEqual((WRITE_THROUGH, False), (
+            self.mode(), self.notes.has('a')))
+        self.volumes.give_back_unused()
+        self.assertEqual((WRITE_BACK, True), (
+            self.mode(), self.notes.has('a')))
 
     def test_volumes_of_other_modes_do_not_enter_it_either(self):
         self.attach('write-around')
