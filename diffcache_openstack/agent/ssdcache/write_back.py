@@ -174,6 +174,11 @@ class WriteBack:
         :raises RetryableError: the cache does not answer, or not in time
         """
         state = states.get(name)
+        if state is None and self.is_noted(name):
+            LOG.error('Volume %s is used on another host since this one ended:'
+                      ' blocks that it lacks there are lost with the device of'
+                      ' the SSD cache', name)
+            self._end(name)
         if state is None or state.state != engines.HELD:
             return False
         LOG.error('Volume %s is used on another host since this one ended: %d'

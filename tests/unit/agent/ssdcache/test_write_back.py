@@ -349,6 +349,14 @@ class TestHeld(WriteBackTest):
         self.assertEqual({}, self.engine.volumes())
         self.assertFalse(self.notes.has('a'))
 
+    def test_forget_one_that_was_lost_with_the_device(self):
+        self.engine._volumes.clear()
+        with self.assertLogs(level='ERROR') as logs:
+            self.volumes.forget('a')
+        self.assertIn('Volume a', logs.output[0])
+        self.assertFalse(self.notes.has('a'))
+        self.volumes.forget('a')
+
     def test_what_is_not_held_is_not_forgotten(self):
         self.engine.dirty('a', 3)
         self.engine.dead.add('a')
