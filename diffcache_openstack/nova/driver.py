@@ -194,6 +194,14 @@ class LibvirtDriver(driver.LibvirtDriver):
         super().reboot(context, instance, network_info, reboot_type, *args,
                        **kwargs)
 
+    def _hard_reboot(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        """Start a server anew, after all that is left of it was removed.
+
+        That a server is powered on, or started with its host, is this, too.
+        """
+        with self._volumes.restarting():
+            super()._hard_reboot(*args, **kwargs)
+
     def destroy(self, context: typing.Any, instance: typing.Any,
                 network_info: typing.Any, block_device_info: typing.Any = None,
                 destroy_disks: bool = True, destroy_secrets: bool = True
@@ -216,7 +224,7 @@ class LibvirtDriver(driver.LibvirtDriver):
         :raises VolumeDetachFailed: the SSD cache may have blocks that a
             volume lacks
         """
-        left = self._volumes.leave if instance.host in (None, CONF.host) \
+        left = self._volumes.disconnect if instance.host in (None, CONF.host) \
             else self._volumes.forget
         for mapping in nova_driver.block_device_info_get_mapping(
                 block_device_info):

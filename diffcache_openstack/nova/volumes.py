@@ -34,6 +34,7 @@ from diffcache_openstack.nova import lazy_disks
 from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.objects import volume_specs as qos
+from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import origins
 from diffcache_openstack.ssdcache import write_back_notes
 from nova import context as nova_context
@@ -240,6 +241,36 @@ class VolumeCache:
             LOG.warning('Could not detach volume %s from the SSD cache, which'
                         ' keeps it open until it is attached again: %s',
                         volume_id, error)
+
+    @contextlib.contextmanager
+    def restarting(self) -> collections.abc.Iterator[None]:
+        """Connect volumes within that were disconnected just before."""
+        self._migrating.restarting = True
+        try:
+            yield
+        finally:
+            self._migrating.restarting = False
+
+    def disconnect(self, connection: Connection) -> None:
+        """Detach a volume from the cache, before it is disconnected.
+
+        One that is held since the host was started stays, if it is connected
+        again at once: then it is written back.
+
+        :raises VolumeDetachFailed: the cache may have newer blocks
+        """
+        if getattr(self._migrating, 'restarting', False) \
+                and self.is_noted(connection) \
+                and self._is_held(_volume_id(connection)):
+            return
+        self.leave(connection)
+
+    def _is_held(self, volume_id: str) -> bool:
+        try:
+            found = self.client.ssd_cache()['volumes'].get(volume_id)
+        except exceptions.DiffCacheError:
+            return False  # Then it cannot be detached either.
+        return bool(found) and found['state'] == engines.HELD
 
     def forget(self, connection: Connection) -> None:
         """Detach a volume whose server runs on another host since.
@@ -507,7 +538,7 @@ class CachedVolumeDriver:
 
         :raises VolumeDetachFailed: the cache may have newer blocks
         """
-        self._cache.leave(connection_info)
+        self._cache.disconnect(connection_info)
         self._driver.disconnect_volume(connection_info, instance, force=force)
 
     def extend_volume(self, connection_info: Connection,
@@ -580,7 +611,7 @@ class FormerVolumeDriver:
 
         :raises VolumeDetachFailed: the cache may have newer blocks
         """
-        self._cache.leave(connection_info)
+        self._cache.disconnect(connection_info)
         self._driver.disconnect_volume(connection_info, instance, force=force)
 
 
