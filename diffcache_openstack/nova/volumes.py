@@ -133,6 +133,8 @@ class VolumeCache:
         self._tally = tally
         self._notes = notes
         self._migrating = threading.local()
+        self._leaving: set[str] = set()
+        self._leaving_lock = threading.Lock()
 
     def around(self, driver: typing.Any, connection: Connection
                ) -> typing.Any:
@@ -382,6 +384,23 @@ class VolumeCache:
             except exceptions.DiffCacheError as error:
                 LOG.warning('Volume %s stays in write-through until it is'
                             ' attached again: %s', volume_id, error)
+
+    @contextlib.contextmanager
+    def leaving(self, server_id: str) -> collections.abc.Iterator[None]:
+        """Migrate a server within, from before libvirt begins."""
+        with self._leaving_lock:
+            self._leaving.add(server_id)
+        try:
+            yield
+        finally:
+            with self._leaving_lock:
+                self._leaving.discard(server_id)
+
+    @contextlib.contextmanager
+    def staying(self, server_id: str) -> collections.abc.Iterator[bool]:
+        """Tell whether a server stays; none begins to leave within."""
+        with self._leaving_lock:
+            yield server_id not in self._leaving
 
     def expect(self, connection: Connection) -> None:
         """Have this host learn how a volume is used where it comes from."""

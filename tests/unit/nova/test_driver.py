@@ -199,8 +199,10 @@ class TestLiveMigration(DriverTest):
         self.assertIn('3 blocks, repeat this', str(error))
 
     def migrate(self):
-        own = self.patch(nova.virt.libvirt.driver.LibvirtDriver,
-                         'live_migration')
+        return self.migrate_with(self.patch(
+            nova.virt.libvirt.driver.LibvirtDriver, 'live_migration'))
+
+    def migrate_with(self, own):
         recover = mock.Mock()
         self.driver.live_migration(None, self.server, 'dest', 'post', recover,
                                    False, 'data')
@@ -227,6 +229,21 @@ class TestLiveMigration(DriverTest):
                          'rollback_live_migration_at_source')
         self.driver.rollback_live_migration_at_source(None, self.server, {})
         own.assert_called_once_with(None, self.server, {})
+        self.client.give_volume_back.assert_called_once_with(VOLUME)
+
+    def test_a_start_gives_none_back_whose_migration_begins(self):
+        own = self.patch(nova.virt.libvirt.driver.LibvirtDriver,
+                         'live_migration')
+        self.patch(self.driver, '_active_guests', return_value=[self.guest])
+        self.guest.uuid = self.server.uuid
+        # libvirt has not begun yet.
+        self.guest._domain.jobInfo.return_value = [
+            libvirt.VIR_DOMAIN_JOB_NONE]
+        own.side_effect = lambda *_: self.driver._give_back_volumes()
+        self.migrate_with(own)
+        own.assert_called_once()
+        self.client.give_volume_back.assert_not_called()
+        self.driver._give_back_volumes()
         self.client.give_volume_back.assert_called_once_with(VOLUME)
 
     def test_a_start_gives_those_back_that_are_not_migrated(self):
