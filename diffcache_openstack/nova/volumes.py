@@ -52,6 +52,8 @@ KEY = 'diffcache_ssd_cache'
 _NEWER = frozenset(('admission', 'attachment'))
 # A volume is drained as long as it has fewer dirty blocks after this time.
 _DRAIN_S = 30.0
+_NOT_SEEN = ('nova-compute does not find the agent\'s note that the volume is'
+             ' in write-back; set [diffcache] write_back_notes.')
 
 Connection = dict[str, typing.Any]
 
@@ -457,8 +459,20 @@ class VolumeCache:
                 if wanted is not None:
                     self.client.set_volume_mode(_volume_id(connection),
                                                 wanted.mode)
+                    self._check_begun(connection, wanted.mode)
             except exceptions.DiffCacheError as error:
                 self.passed(connection, type(error).__name__, error)
+
+    def _check_begun(self, connection: Connection, mode: str) -> None:
+        """Leave write-back if notes of such volumes are not seen here."""
+        if mode != qos.WRITE_BACK or self.is_noted(connection):
+            return
+        volume_id = _volume_id(connection)
+        found = self.client.ssd_cache()['volumes'].get(volume_id)
+        if found and found['mode'] == mode:
+            self.client.set_volume_mode(volume_id, qos.WRITE_THROUGH)
+            LOG.error('Volume %s is cached in write-through: %s', volume_id,
+                      _NOT_SEEN)
 
 
 class CachedVolumeDriver:
@@ -525,9 +539,7 @@ class CachedVolumeDriver:
                 'the agent is older than the mode write-back; restart it.')
         if export.get('noted') and not self._cache.is_noted(connection):
             self._cache.client.detach_volume(_volume_id(connection))
-            raise exceptions.PermanentError(
-                'nova-compute does not find the agent\'s note that the volume'
-                ' is in write-back; set [diffcache] write_back_notes.')
+            raise exceptions.PermanentError(_NOT_SEEN)
 
     def _attach(self, connection: Connection,
                 document: dict[str, typing.Any]) -> dict[str, typing.Any]:
