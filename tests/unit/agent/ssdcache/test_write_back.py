@@ -15,6 +15,7 @@ from unittest import mock
 
 from diffcache_openstack.agent.ssdcache import volumes
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import write_back_notes
@@ -103,6 +104,23 @@ class TestNotes(WriteBackTest):
         self.write_file(write_back_notes.NAME, b'')
         for work in (self.attach, lambda: self.volumes.detach('a')):
             self.assertRaises(exceptions.PermanentError, work)
+
+    def test_notes_are_durable_and_so_are_their_ends(self):
+        with mock.patch.object(files, 'sync_directory') as sync:
+            sync.side_effect = OSError(5, 'disk')
+            self.assertRaises(OSError, self.notes.begin, 'v')
+            # It is there, and may not survive a power cut.
+            self.assertRaises(OSError, self.notes.begin, 'v')
+            sync.side_effect = None
+            self.notes.begin('v')
+            sync.reset_mock()
+            # Otherwise blocks would seem to be lost with the device.
+            self.notes.end('v')
+            sync.assert_called_once_with(self.notes.path('v').parent)
+            sync.reset_mock()
+            self.notes.end('v')
+            sync.assert_not_called()
+        self.assertFalse(self.notes.has('v'))
 
     def test_an_engine_without_write_back(self):
         self.engine = fakes.FakeEngine(abilities=engines.Abilities(
