@@ -74,11 +74,3 @@ class Notes:
         except FileNotFoundError:
             return False
         return True
-
-    def all(self) -> list[str]:
-        """Return the volumes that are noted."""
-        try:
-            return [urllib.parse.unquote(name)
-                    for name in os.listdir(self._directory)]
-        except FileNotFoundError:
-            return []

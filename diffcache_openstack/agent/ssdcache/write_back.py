@@ -55,6 +55,14 @@ class WriteBack:
         with self._errors(name):
             return self._notes.has(name)
 
+    def _begin(self, name: str) -> None:
+        """Note that the cache may have newer blocks of a volume.
+
+        :raises PermanentError: it cannot be noted
+        """
+        with self._errors(name):
+            self._notes.begin(name)
+
     def _end(self, name: str) -> None:
         """Note that a volume has all of its blocks.
 
@@ -107,8 +115,7 @@ class WriteBack:
         """
         engines.check_mode(self._engine, mode)
         if mode == volume_specs.WRITE_BACK:
-            with self._errors(name):
-                self._notes.begin(name)
+            self._begin(name)
         self._engine.set_mode(name, mode)
         if mode != volume_specs.WRITE_BACK:
             self._end(name)
@@ -222,11 +229,17 @@ class WriteBack:
         return done is not None and not done.done()
 
     def settle(self, states: attached.States) -> None:
-        """Remove notes of volumes that have left write-back meanwhile."""
-        for name in self._notes.all():
-            state = states.get(name)
-            if state is not None and not state.dirty \
-                    and state.mode != volume_specs.WRITE_BACK:
+        """Have those volumes noted that are in write-back.
+
+        Modes change without this agent, too: by commands to the cache.
+
+        :raises PermanentError: it cannot be noted
+        """
+        for name, state in states.items():
+            if state.mode == volume_specs.WRITE_BACK or state.dirty:
+                if not (self.is_draining(name) or self.is_noted(name)):
+                    self._begin(name)
+            elif self.is_noted(name):
                 self._end(name)
 
 

@@ -151,6 +151,17 @@ class TestNotes(WriteBackTest):
         self.volumes.end_epoch()
         self.assertFalse(self.notes.has('a'))
 
+    def test_notes_of_volumes_that_have_none(self):
+        """Of a command to the cache, or since the state was lost."""
+        self.attach(WRITE_THROUGH)
+        self.engine.set_mode('a', WRITE_BACK)
+        self.volumes.end_epoch()
+        self.assertTrue(self.notes.has('a'))
+        self.notes.path('a').unlink()
+        self.engine.dirty('a', 3, engines.HELD)
+        self.volumes.end_epoch()
+        self.assertTrue(self.notes.has('a'))
+
 
 class TestFlush(WriteBackTest):
 
