@@ -16,6 +16,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import logging
+import threading
 
 from diffcache_openstack.agent.ssdcache import attached
 from diffcache_openstack.agent.ssdcache import wanted as wishes
@@ -43,8 +44,7 @@ class WriteBack:
                  notes: write_back_notes.Notes) -> None:
         self._engine = engine
         self._notes = notes
-        self._pool = concurrent.futures.ThreadPoolExecutor(
-            _DRAINS, thread_name_prefix='ssd-cache-drain')
+        self._places = threading.BoundedSemaphore(_DRAINS)
         self._drains: dict[str, concurrent.futures.Future[None]] = {}
 
     def is_noted(self, name: str) -> bool:
@@ -201,9 +201,21 @@ class WriteBack:
         """
         done = self._drains.get(name)
         if done is None or done.done():
-            done = self._drains[name] = self._pool.submit(
-                self.set_mode, name, volume_specs.WRITE_THROUGH)
+            done = self._drains[name] = concurrent.futures.Future()
+            # Not one of a pool, whose work a stop would wait for.
+            threading.Thread(target=self._drain, args=(name, done),
+                             daemon=True, name='ssd-cache-drain').start()
         return done
+
+    def _drain(self, name: str, done: concurrent.futures.Future[None]
+               ) -> None:
+        try:
+            with self._places:
+                self.set_mode(name, volume_specs.WRITE_THROUGH)
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
 
     def wait(self, name: str, done: concurrent.futures.Future[None],
              seconds: float) -> None:

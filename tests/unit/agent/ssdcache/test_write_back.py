@@ -302,6 +302,22 @@ class TestDrain(WriteBackTest):
                           True)
         self.volumes.give_back('a')
 
+    def test_volumes_that_are_drained_do_not_hold_a_stop(self):
+        self.attach()
+        may_end = threading.Event()
+        with mock.patch.object(self.engine, 'set_mode',
+                               lambda *_: may_end.wait()):
+            self.assertRaises(exceptions.Busy, self.volumes.drain, 'a', 0,
+                              True)
+            self.addCleanup(may_end.set)
+            draining = [thread for thread in threading.enumerate()
+                        if thread.name.startswith('ssd-cache-drain')]
+            self.assertTrue(draining)
+            self.assertTrue(all(thread.daemon for thread in draining))
+            may_end.set()
+            for thread in draining:
+                thread.join()
+
     def test_a_cache_that_does_not_answer_in_time(self):
         self.attach()
         self.engine.dirty('a', 3)
