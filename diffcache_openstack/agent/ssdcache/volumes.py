@@ -253,6 +253,7 @@ class CachedVolumes:
         """
         with self._lock:
             if self._write_back.forget(name, self._engine.volumes()):
+                self._store.end_leave(name)
                 self.revision += 1
                 return
         self.detach(name)

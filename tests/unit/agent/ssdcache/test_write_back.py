@@ -390,7 +390,11 @@ class TestHeld(WriteBackTest):
         error = self.assertRaises(engines.VolumeRefused, self.volumes.detach,
                                   'a')
         self.assertIn('3 blocks', str(error))
+        # Nova tries this when it removes the server.
+        self.assertRaises(engines.VolumeRefused, self.volumes.drain, 'a', 60,
+                          True)
         self.volumes.forget('a')
+        self.assertEqual({}, self.volumes._store.leaves())
         self.assertEqual({}, self.engine.volumes())
         self.assertFalse(self.notes.has('a'))
 
