@@ -118,8 +118,9 @@ class LibvirtDriver(driver.LibvirtDriver):
         """Give volumes back of migrations that ended with this service."""
         for guest in self._active_guests():
             try:
-                if not domains.is_migrated(guest._domain):
-                    self._volumes.give_back(self._cached_volumes(guest))
+                with self._volumes.staying(guest.uuid) as stays:
+                    if stays and not domains.is_migrated(guest._domain):
+                        self._volumes.give_back(self._cached_volumes(guest))
             except libvirt.libvirtError as error:
                 LOG.debug('Could not look at server %s: %s', guest.uuid,
                           error)
@@ -194,6 +195,14 @@ class LibvirtDriver(driver.LibvirtDriver):
         super().reboot(context, instance, network_info, reboot_type, *args,
                        **kwargs)
 
+    def _hard_reboot(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        """Start a server anew, after all that is left of it was removed.
+
+        That a server is powered on, or started with its host, is this, too.
+        """
+        with self._volumes.restarting():
+            super()._hard_reboot(*args, **kwargs)
+
     def destroy(self, context: typing.Any, instance: typing.Any,
                 network_info: typing.Any, block_device_info: typing.Any = None,
                 destroy_disks: bool = True, destroy_secrets: bool = True
@@ -216,7 +225,7 @@ class LibvirtDriver(driver.LibvirtDriver):
         :raises VolumeDetachFailed: the SSD cache may have blocks that a
             volume lacks
         """
-        left = self._volumes.leave if instance.host in (None, CONF.host) \
+        left = self._volumes.disconnect if instance.host in (None, CONF.host) \
             else self._volumes.forget
         for mapping in nova_driver.block_device_info_get_mapping(
                 block_device_info):
@@ -340,15 +349,18 @@ class LibvirtDriver(driver.LibvirtDriver):
         The check may have been a long time ago.
         """
         guest = self._host.get_guest(instance)
-        try:
-            self._volumes.prepare(self._cached_volumes(guest), leaves=True)
-        except exceptions.DiffCacheError as error:
-            LOG.error('Server %s is not migrated, as a volume is in'
-                      ' write-back: %s', instance.uuid, error)
-            recover_method(context, instance, dest, migrate_data)
-            return
-        super().live_migration(context, instance, dest, post_method,
-                               recover_method, block_migration, migrate_data)
+        with self._volumes.leaving(instance.uuid):
+            try:
+                self._volumes.prepare(self._cached_volumes(guest),
+                                      leaves=True)
+            except exceptions.DiffCacheError as error:
+                LOG.error('Server %s is not migrated, as a volume is in'
+                          ' write-back: %s', instance.uuid, error)
+                recover_method(context, instance, dest, migrate_data)
+                return
+            super().live_migration(context, instance, dest, post_method,
+                                   recover_method, block_migration,
+                                   migrate_data)
 
     def rollback_live_migration_at_source(
             self, context: typing.Any, instance: typing.Any,

@@ -34,6 +34,7 @@ from diffcache_openstack.nova import lazy_disks
 from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.objects import volume_specs as qos
+from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import origins
 from diffcache_openstack.ssdcache import write_back_notes
 from nova import context as nova_context
@@ -51,6 +52,8 @@ KEY = 'diffcache_ssd_cache'
 _NEWER = frozenset(('admission', 'attachment'))
 # A volume is drained as long as it has fewer dirty blocks after this time.
 _DRAIN_S = 30.0
+_NOT_SEEN = ('nova-compute does not find the agent\'s note that the volume is'
+             ' in write-back; set [diffcache] write_back_notes.')
 
 Connection = dict[str, typing.Any]
 
@@ -132,6 +135,8 @@ class VolumeCache:
         self._tally = tally
         self._notes = notes
         self._migrating = threading.local()
+        self._leaving: set[str] = set()
+        self._leaving_lock = threading.Lock()
 
     def around(self, driver: typing.Any, connection: Connection
                ) -> typing.Any:
@@ -240,6 +245,36 @@ class VolumeCache:
             LOG.warning('Could not detach volume %s from the SSD cache, which'
                         ' keeps it open until it is attached again: %s',
                         volume_id, error)
+
+    @contextlib.contextmanager
+    def restarting(self) -> collections.abc.Iterator[None]:
+        """Connect volumes within that were disconnected just before."""
+        self._migrating.restarting = True
+        try:
+            yield
+        finally:
+            self._migrating.restarting = False
+
+    def disconnect(self, connection: Connection) -> None:
+        """Detach a volume from the cache, before it is disconnected.
+
+        One that is held since the host was started stays, if it is connected
+        again at once: then it is written back.
+
+        :raises VolumeDetachFailed: the cache may have newer blocks
+        """
+        if getattr(self._migrating, 'restarting', False) \
+                and self.is_noted(connection) \
+                and self._is_held(_volume_id(connection)):
+            return
+        self.leave(connection)
+
+    def _is_held(self, volume_id: str) -> bool:
+        try:
+            found = self.client.ssd_cache()['volumes'].get(volume_id)
+        except exceptions.DiffCacheError:
+            return False  # Then it cannot be detached either.
+        return bool(found) and found['state'] == engines.HELD
 
     def forget(self, connection: Connection) -> None:
         """Detach a volume whose server runs on another host since.
@@ -352,6 +387,23 @@ class VolumeCache:
                 LOG.warning('Volume %s stays in write-through until it is'
                             ' attached again: %s', volume_id, error)
 
+    @contextlib.contextmanager
+    def leaving(self, server_id: str) -> collections.abc.Iterator[None]:
+        """Migrate a server within, from before libvirt begins."""
+        with self._leaving_lock:
+            self._leaving.add(server_id)
+        try:
+            yield
+        finally:
+            with self._leaving_lock:
+                self._leaving.discard(server_id)
+
+    @contextlib.contextmanager
+    def staying(self, server_id: str) -> collections.abc.Iterator[bool]:
+        """Tell whether a server stays; none begins to leave within."""
+        with self._leaving_lock:
+            yield server_id not in self._leaving
+
     def expect(self, connection: Connection) -> None:
         """Have this host learn how a volume is used where it comes from."""
         source = self._source()
@@ -407,8 +459,20 @@ class VolumeCache:
                 if wanted is not None:
                     self.client.set_volume_mode(_volume_id(connection),
                                                 wanted.mode)
+                    self._check_begun(connection, wanted.mode)
             except exceptions.DiffCacheError as error:
                 self.passed(connection, type(error).__name__, error)
+
+    def _check_begun(self, connection: Connection, mode: str) -> None:
+        """Leave write-back if notes of such volumes are not seen here."""
+        if mode != qos.WRITE_BACK or self.is_noted(connection):
+            return
+        volume_id = _volume_id(connection)
+        found = self.client.ssd_cache()['volumes'].get(volume_id)
+        if found and found['mode'] == mode:
+            self.client.set_volume_mode(volume_id, qos.WRITE_THROUGH)
+            LOG.error('Volume %s is cached in write-through: %s', volume_id,
+                      _NOT_SEEN)
 
 
 class CachedVolumeDriver:
@@ -475,9 +539,7 @@ class CachedVolumeDriver:
                 'the agent is older than the mode write-back; restart it.')
         if export.get('noted') and not self._cache.is_noted(connection):
             self._cache.client.detach_volume(_volume_id(connection))
-            raise exceptions.PermanentError(
-                'nova-compute does not find the agent\'s note that the volume'
-                ' is in write-back; set [diffcache] write_back_notes.')
+            raise exceptions.PermanentError(_NOT_SEEN)
 
     def _attach(self, connection: Connection,
                 document: dict[str, typing.Any]) -> dict[str, typing.Any]:
@@ -507,7 +569,7 @@ class CachedVolumeDriver:
 
         :raises VolumeDetachFailed: the cache may have newer blocks
         """
-        self._cache.leave(connection_info)
+        self._cache.disconnect(connection_info)
         self._driver.disconnect_volume(connection_info, instance, force=force)
 
     def extend_volume(self, connection_info: Connection,
@@ -580,7 +642,7 @@ class FormerVolumeDriver:
 
         :raises VolumeDetachFailed: the cache may have newer blocks
         """
-        self._cache.leave(connection_info)
+        self._cache.disconnect(connection_info)
         self._driver.disconnect_volume(connection_info, instance, force=force)
 
 

@@ -45,18 +45,24 @@ class Notes:
 
         :raises OSError: as the kernel reports it
         """
-        path = self.path(volume_id)
-        if path.exists():
-            return
         self._directory.mkdir(parents=True, exist_ok=True)
         os.chmod(self._directory, _MODE)
-        path.touch()
+        self.path(volume_id).touch()
         files.sync_directory(self._directory)
         files.sync_directory(self._directory.parent)
 
     def end(self, volume_id: str) -> None:
-        """Note that the volume has all of its blocks."""
-        self.path(volume_id).unlink(missing_ok=True)
+        """Note that the volume has all of its blocks; durable on return.
+
+        A note that came back after a power cut would say that they were lost.
+
+        :raises OSError: as the kernel reports it
+        """
+        try:
+            self.path(volume_id).unlink()
+        except FileNotFoundError:
+            return
+        files.sync_directory(self._directory)
 
     def has(self, volume_id: str) -> bool:
         """Return whether the cache may have newer blocks of a volume.
@@ -68,11 +74,3 @@ class Notes:
         except FileNotFoundError:
             return False
         return True
-
-    def all(self) -> list[str]:
-        """Return the volumes that are noted."""
-        try:
-            return [urllib.parse.unquote(name)
-                    for name in os.listdir(self._directory)]
-        except FileNotFoundError:
-            return []

@@ -11,6 +11,8 @@
 #    under the License.
 """Ends the epochs of the SSD cache."""
 
+import collections.abc
+import contextlib
 import logging
 import threading
 
@@ -19,6 +21,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import departures
 
 LOG = logging.getLogger(__name__)
+
+_DECIDE = 'decide sizes in the SSD cache'
 
 
 class EpochTimer:
@@ -49,16 +53,26 @@ class EpochTimer:
         left = self._seconds
         while not self._stopped.wait(min(left, self._look)):
             left -= self._look
-            try:
+            with self._continuing('give volumes back to write-back', left):
                 self._cached.give_back_unused()
-                if left <= 0:
-                    left = self._seconds
+            if left <= 0:
+                left = self._seconds
+                with self._continuing(_DECIDE, left):
                     self._cached.end_epoch()
-                elif self._cached.end_epoch_early():
+                continue
+            with self._continuing(_DECIDE, left):
+                if self._cached.end_epoch_early():
                     left = self._seconds
-            except exceptions.DiffCacheError as error:
-                LOG.warning('Could not decide sizes in the SSD cache, will'
-                            ' retry in %g s: %s', min(left, self._look),
-                            error)
-            except Exception:
-                LOG.exception('Could not decide sizes in the SSD cache')
+
+    @contextlib.contextmanager
+    def _continuing(self, what: str, left: float
+                    ) -> collections.abc.Iterator[None]:
+        """Log errors within, after which the thread goes on."""
+        try:
+            yield
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not %s, will retry in %g s: %s', what,
+                        min(left, self._look) if left > 0 else self._look,
+                        error)
+        except Exception:
+            LOG.exception('Could not %s', what)

@@ -253,6 +253,7 @@ class CachedVolumes:
         """
         with self._lock:
             if self._write_back.forget(name, self._engine.volumes()):
+                self._store.end_leave(name)
                 self.revision += 1
                 return
         self.detach(name)
@@ -276,8 +277,10 @@ class CachedVolumes:
             self._store.keep_leave(name, wishes.Leave(
                 None if is_leaving else time.time() + CHECKED_S))
             self.revision += 1
-        if state.mode == volume_specs.WRITE_BACK:
-            self._write_back.drain(name, seconds)
+            if state.mode != volume_specs.WRITE_BACK:
+                return
+            done = self._write_back.begin_drain(name)
+        self._write_back.wait(name, done, seconds)
 
     def give_back(self, name: str) -> None:
         """Let a volume be in write-back again, as its server stays.
@@ -292,12 +295,19 @@ class CachedVolumes:
                 # Then :meth:`give_back_unused` does it.
                 self._store.keep_leave(name, wishes.Leave(time.time()))
                 return
-            states = self._engine.volumes()
-            self._store.end_leave(name)
-            known = self._known(states)
-            if name in known and known[name].mode != states[name].mode:
-                self._write_back.set_mode(name, known[name].mode)
-            self.revision += 1
+            self._give_back(name)
+
+    def _give_back(self, name: str) -> None:
+        state = self._engine.volumes().get(name)
+        wanted = self._store.wanted().get(name)
+        if state is not None and state.state != engines.HELD \
+                and wanted is not None:
+            mode = self._store.changed(name, wanted).mode
+            if mode != state.mode:
+                self._write_back.set_mode(name, mode)
+        # Last: it is repeated if the mode could not be changed.
+        self._store.end_leave(name)
+        self.revision += 1
 
     def give_back_unused(self) -> None:
         """Give volumes back whose servers were checked and did not leave.
@@ -305,12 +315,23 @@ class CachedVolumes:
         To be called again and again.
 
         :raises RetryableError: the cache cannot be reached
-        :raises VolumeRefused: the cache does not take the mode
         """
-        now = time.time()
-        for name, leave in self._store.leaves().items():
-            if not leave.lasts(now):
-                self.give_back(name)
+        for name in self._store.leaves():
+            try:
+                self._give_back_unused(name)
+            except exceptions.RetryableError:
+                raise
+            except exceptions.DiffCacheError as error:
+                LOG.warning('Volume %s does not return to its mode yet: %s',
+                            name, error)
+
+    def _give_back_unused(self, name: str) -> None:
+        with self._lock:
+            # A migration may have begun since.
+            leave = self._store.leaves().get(name)
+            if leave is not None and not leave.lasts(time.time()) \
+                    and not self._write_back.is_draining(name):
+                self._give_back(name)
 
     def resize(self, name: str) -> None:
         """Give a volume the size that its origin has now.

@@ -263,9 +263,12 @@ class Store:
                 if name in names}
 
     def settled(self, name: str, wanted: Wanted) -> Wanted:
+        """Return the settings of a volume, as far as they are allowed now."""
+        return self.allowed(name, self.changed(name, wanted))
+
+    def changed(self, name: str, wanted: Wanted) -> Wanted:
         """Return the settings of a volume, with what was changed since."""
-        return self.allowed(name, settled(wanted, self.of_type(name),
-                                          self.overrides(name)))
+        return settled(wanted, self.of_type(name), self.overrides(name))
 
     def allowed(self, name: str, wanted: Wanted) -> Wanted:
         """Return settings without write-back, if the server may leave."""

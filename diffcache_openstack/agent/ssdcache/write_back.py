@@ -16,6 +16,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import logging
+import threading
 
 from diffcache_openstack.agent.ssdcache import attached
 from diffcache_openstack.agent.ssdcache import wanted as wishes
@@ -43,8 +44,7 @@ class WriteBack:
                  notes: write_back_notes.Notes) -> None:
         self._engine = engine
         self._notes = notes
-        self._pool = concurrent.futures.ThreadPoolExecutor(
-            _DRAINS, thread_name_prefix='ssd-cache-drain')
+        self._places = threading.BoundedSemaphore(_DRAINS)
         self._drains: dict[str, concurrent.futures.Future[None]] = {}
 
     def is_noted(self, name: str) -> bool:
@@ -54,6 +54,14 @@ class WriteBack:
         """
         with self._errors(name):
             return self._notes.has(name)
+
+    def _begin(self, name: str) -> None:
+        """Note that the cache may have newer blocks of a volume.
+
+        :raises PermanentError: it cannot be noted
+        """
+        with self._errors(name):
+            self._notes.begin(name)
 
     def _end(self, name: str) -> None:
         """Note that a volume has all of its blocks.
@@ -107,8 +115,7 @@ class WriteBack:
         """
         engines.check_mode(self._engine, mode)
         if mode == volume_specs.WRITE_BACK:
-            with self._errors(name):
-                self._notes.begin(name)
+            self._begin(name)
         self._engine.set_mode(name, mode)
         if mode != volume_specs.WRITE_BACK:
             self._end(name)
@@ -123,8 +130,9 @@ class WriteBack:
         if state is None:
             self._check_lost(name)
             return
-        if name in self._drains:
-            self.drain(name, _PATIENCE_S)
+        if self.is_draining(name):
+            self.wait(name, self._drains[name], _PATIENCE_S)
+        self._drains.pop(name, None)
         if state.state == engines.HELD and state.dirty:
             raise engines.VolumeRefused(
                 f'Volume {name} has {state.dirty} blocks in the SSD cache that'
@@ -173,6 +181,11 @@ class WriteBack:
         :raises RetryableError: the cache does not answer, or not in time
         """
         state = states.get(name)
+        if state is None and self.is_noted(name):
+            LOG.error('Volume %s is used on another host since this one ended:'
+                      ' blocks that it lacks there are lost with the device of'
+                      ' the SSD cache', name)
+            self._end(name)
         if state is None or state.state != engines.HELD:
             return False
         LOG.error('Volume %s is used on another host since this one ended: %d'
@@ -181,17 +194,38 @@ class WriteBack:
         self._end(name)
         return True
 
-    def drain(self, name: str, seconds: float) -> None:
-        """Write a volume's dirty blocks back, and leave write-back.
+    def begin_drain(self, name: str) -> concurrent.futures.Future[None]:
+        """Begin to write a volume's dirty blocks back, and leave write-back.
 
-        :param seconds: to wait; it continues after that
-        :raises Busy: it takes longer
-        :raises VolumeRefused: they cannot be written back
+        :returns: its end, also of one that was begun before
         """
         done = self._drains.get(name)
         if done is None or done.done():
-            done = self._drains[name] = self._pool.submit(
-                self.set_mode, name, volume_specs.WRITE_THROUGH)
+            done = self._drains[name] = concurrent.futures.Future()
+            # Not one of a pool, whose work a stop would wait for.
+            threading.Thread(target=self._drain, args=(name, done),
+                             daemon=True, name='ssd-cache-drain').start()
+        return done
+
+    def _drain(self, name: str, done: concurrent.futures.Future[None]
+               ) -> None:
+        try:
+            with self._places:
+                self.set_mode(name, volume_specs.WRITE_THROUGH)
+        except Exception as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    def wait(self, name: str, done: concurrent.futures.Future[None],
+             seconds: float) -> None:
+        """Wait until a volume was written back.
+
+        :param done: its end
+        :param seconds: to wait; it continues after that
+        :raises Busy: it takes longer
+        :raises VolumeRefused: dirty blocks cannot be written back
+        """
         try:
             done.result(seconds)
         except (TimeoutError, exceptions.RetryableError) as error:
@@ -200,7 +234,6 @@ class WriteBack:
                 f'Volume {name} has {state.dirty} blocks in the SSD cache that'
                 f' its storage lacks. They are being written back; repeat this'
                 f' when they are.') from error
-        self._drains.pop(name, None)
 
     def is_draining(self, name: str) -> bool:
         """Return whether a volume is being drained in the background."""
@@ -208,11 +241,17 @@ class WriteBack:
         return done is not None and not done.done()
 
     def settle(self, states: attached.States) -> None:
-        """Remove notes of volumes that have left write-back meanwhile."""
-        for name in self._notes.all():
-            state = states.get(name)
-            if state is not None and not state.dirty \
-                    and state.mode != volume_specs.WRITE_BACK:
+        """Have those volumes noted that are in write-back.
+
+        Modes change without this agent, too: by commands to the cache.
+
+        :raises PermanentError: it cannot be noted
+        """
+        for name, state in states.items():
+            if state.mode == volume_specs.WRITE_BACK or state.dirty:
+                if not (self.is_draining(name) or self.is_noted(name)):
+                    self._begin(name)
+            elif self.is_noted(name):
                 self._end(name)
 
 

@@ -30,6 +30,9 @@ from diffcache_openstack.common import units
 # Of a file, as ``st_blocks`` counts them.
 _BLOCK = 512
 
+# After so many blobs, those that were accepted are dropped from the record.
+_DROP_EVERY = 512
+
 # By project: the bytes of each blob, by name.
 Blobs = dict[str, dict[str, int]]
 
@@ -86,6 +89,10 @@ class InboxRoom:
         with self._lock:
             known = self._known()
             self._check(known, size)
+            if self._limits.host == math.inf:
+                return
+            if (sum(map(len, known.values())) + 1) % _DROP_EVERY == 0:
+                self._drop_accepted(known)
             known.setdefault(project, {})[name] = size
             self._write(known)
 
@@ -107,10 +114,12 @@ class InboxRoom:
 
     def _drop_accepted(self, known: Blobs) -> None:
         """Drop the blobs that the inbox has no more."""
-        for project, blobs in known.items():
+        for project, blobs in list(known.items()):
             for name in list(blobs):
                 if not self._is_waiting(project, name):
                     del blobs[name]
+            if not blobs:
+                del known[project]
 
     def _known(self) -> Blobs:
         found = None if self._record is None else files.read_json(self._record)

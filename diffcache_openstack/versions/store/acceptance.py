@@ -157,10 +157,10 @@ class _Acceptance:
         self._access.check_key(proposal)
         _refuse_changes(head, proposal)
         new = sorted(proposal.blobs() - head.blobs())
-        self._check_size(proposal, new)
+        sizes = self._sizes(proposal, new)
         try:
             for blob in new:
-                self._copy(blob, staging)
+                self._copy(blob, sizes[blob], staging)
             self._verify(head, proposal, staging)
         except exceptions.DiffCacheError:
             for blob in new:
@@ -174,26 +174,35 @@ class _Acceptance:
             proposal.versions.keys() - head.versions.keys())
         return self._access.head()
 
-    def _check_size(self, proposal: catalogue.Catalogue, new: list[str]
-                    ) -> None:
-        """Refuse a proposal that adds too much, before it is copied."""
-        size = sum(map(self._inbox.size, new))
+    def _sizes(self, proposal: catalogue.Catalogue, new: list[str]
+               ) -> dict[str, int]:
+        """Return the bytes of what a proposal adds, before it is copied.
+
+        :raises IntegrityError: it adds too much
+        """
+        sizes = {name: self._inbox.size(name) for name in new}
+        size = sum(sizes.values())
         if size > self._rules.most_bytes:
             raise exceptions.IntegrityError(
                 f'Catalogue {proposal.number} cannot be accepted: it adds '
                 f'{size} bytes, more than [versions] inbox_limit '
                 f'({self._rules.most_bytes}). If the option is higher on '
                 f'hosts, set it on the maintenance hosts, too.')
+        return sizes
 
-    def _copy(self, name: str, staging: pathlib.Path) -> None:
-        """Copy a blob to the store, which the host cannot change there."""
+    def _copy(self, name: str, size: int, staging: pathlib.Path) -> None:
+        """Copy a blob to the store, which the host cannot change there.
+
+        :param size: bytes that are copied; the host may add others meanwhile
+        """
         store, path = self._access.store, staging / name
         # One of an attempt that was interrupted is not named by any catalogue.
         store.delete(name)
-        size, done = self._inbox.size(name), 0
+        done = 0
         with files.space_errors(path), open(path, 'wb') as stream:
             while done < size:
-                part = self._inbox.read(name, done, _COPY_BYTES)
+                part = self._inbox.read(name, done,
+                                        min(_COPY_BYTES, size - done))
                 if not part:
                     raise exceptions.IntegrityError(f'{name} ends early.')
                 stream.write(part)

@@ -23,6 +23,7 @@ mod tests;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -568,7 +569,7 @@ impl Cache {
     ///
     /// # Errors
     /// Dirty blocks cannot be written back, and the mode is as before; or a note cannot be written,
-    /// or not be removed.
+    /// or not be removed; or a volume that is to be in write-back is being detached.
     pub fn set_mode(&self, volume: &Volume, mode: Mode) -> Result<(), CacheError> {
         if mode != Mode::WriteBack {
             // Most of it while the volume can be written.
@@ -576,6 +577,10 @@ impl Cache {
         }
         let _closed = volume.close_gate();
         if mode == Mode::WriteBack {
+            // What is written from now on would be lost with the record.
+            if volume.ending.load(Ordering::Acquire) {
+                return Err(CacheError::Detaching(volume.name().to_owned()));
+            }
             self.begin_unsaved(volume)?;
             // Before the first dirty block: a start writes those back of another mode.
             self.keep(volume, |kept| kept.mode = mode as u8)?;

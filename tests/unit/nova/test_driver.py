@@ -11,6 +11,7 @@
 #    under the License.
 """The driver as nova-compute loads it, on a libvirt that is not there."""
 
+import functools
 import os
 import pathlib
 import socket
@@ -25,6 +26,7 @@ from nova import exception
 import nova.virt
 from nova.virt import driver as virt_driver
 from nova.virt import images
+from nova.virt.libvirt import blockinfo
 import nova.virt.libvirt.driver
 from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt import imagecache
@@ -197,8 +199,10 @@ class TestLiveMigration(DriverTest):
         self.assertIn('3 blocks, repeat this', str(error))
 
     def migrate(self):
-        own = self.patch(nova.virt.libvirt.driver.LibvirtDriver,
-                         'live_migration')
+        return self.migrate_with(self.patch(
+            nova.virt.libvirt.driver.LibvirtDriver, 'live_migration'))
+
+    def migrate_with(self, own):
         recover = mock.Mock()
         self.driver.live_migration(None, self.server, 'dest', 'post', recover,
                                    False, 'data')
@@ -227,6 +231,21 @@ class TestLiveMigration(DriverTest):
         own.assert_called_once_with(None, self.server, {})
         self.client.give_volume_back.assert_called_once_with(VOLUME)
 
+    def test_a_start_gives_none_back_whose_migration_begins(self):
+        own = self.patch(nova.virt.libvirt.driver.LibvirtDriver,
+                         'live_migration')
+        self.patch(self.driver, '_active_guests', return_value=[self.guest])
+        self.guest.uuid = self.server.uuid
+        # libvirt has not begun yet.
+        self.guest._domain.jobInfo.return_value = [
+            libvirt.VIR_DOMAIN_JOB_NONE]
+        own.side_effect = lambda *_: self.driver._give_back_volumes()
+        self.migrate_with(own)
+        own.assert_called_once()
+        self.client.give_volume_back.assert_not_called()
+        self.driver._give_back_volumes()
+        self.client.give_volume_back.assert_called_once_with(VOLUME)
+
     def test_a_start_gives_those_back_that_are_not_migrated(self):
         self.patch(self.driver, '_active_guests',
                    return_value=[self.guest])
@@ -252,6 +271,7 @@ class TestVolumes(DriverTest):
         self.client.ssd_cache.return_value = {'volumes': {}}
         self.connection = {'serial': VOLUME, 'data': {}}
         self.server = mock.Mock(uuid='a-server', host='compute-1')
+        self.cleanup = nova.virt.libvirt.driver.LibvirtDriver.cleanup
         self.own = {
             name: self.patch(nova.virt.libvirt.driver.LibvirtDriver, name)
             for name in ('cleanup', 'swap_volume')}
@@ -286,6 +306,40 @@ class TestVolumes(DriverTest):
         self.client.forget_volume.assert_called_once_with(VOLUME)
         self.client.detach_volume.assert_not_called()
         self.client.drain_volume.assert_not_called()
+
+    def hard_reboot(self):
+        """Do what Nova does to stop a server that it starts again."""
+        stopped = RuntimeError('here it would be started')
+        plain = nova.virt.libvirt.driver.LibvirtDriver
+        self.own['cleanup'].side_effect = functools.partial(
+            self.cleanup, self.driver)
+        for name, found in (('_get_all_assigned_mediated_devices', {}),
+                            ('_get_existing_guest_config', None),
+                            ('_destroy', None), ('_get_vpmems', []),
+                            ('_unplug_vifs', None),
+                            ('_detach_encryptor', None),
+                            ('_undefine_domain', None)):
+            self.patch(plain, name, return_value=found)
+        self.patch(plain, '_get_volume_driver')
+        self.patch(blockinfo, 'get_disk_info', side_effect=stopped)
+        info = {'block_device_mapping': [
+            {'connection_info': self.connection, 'mount_device': 'vdb'}]}
+        self.driver.power_on(None, self.server, None, info)
+
+    def test_a_server_starts_whose_host_was_started(self):
+        self.connection['data'] = {
+            'qos_specs': {'diffcache:ssd_cache': 'write-back'}}
+        held = {'state': 'held', 'dirty': 3}
+        refused = exceptions.Conflict('it is held')
+        self.client.ssd_cache.return_value = {'volumes': {VOLUME: held}}
+        self.client.drain_volume.side_effect = refused
+        self.client.detach_volume.side_effect = refused
+        error = self.assertRaises(RuntimeError, self.hard_reboot)
+        self.assertIn('here it would be started', str(error))
+        # Another one is not, nor is the server deleted.
+        self.assertRaises(exception.VolumeDetachFailed, self.clean_up)
+        held['state'] = 'ok'
+        self.assertRaises(exception.VolumeDetachFailed, self.hard_reboot)
 
     def test_a_volume_that_is_replaced(self):
         args = (None, self.connection, {}, self.server, '/dev/vdb', 0)

@@ -598,6 +598,27 @@ class TestWriteBack(VolumesTest):
         self.client.set_volume_mode.assert_called_once_with(VOLUME,
                                                             'write-back')
 
+    def test_a_note_that_is_not_seen_after_a_live_migration(self):
+        self.client.attach_volume.return_value = {**EXPORT, 'noted': False}
+        connection = self.connection()
+        connection['data']['qos_specs'] = {
+            'diffcache:ssd_cache': 'write-back'}
+        self.end_note()
+        with self.cache.migrating('source'):
+            self.around(connection).connect_volume(connection, INSTANCE)
+        found = {'mode': 'write-around'}
+        self.client.ssd_cache.return_value = {'volumes': {VOLUME: found}}
+        # An operator has set another mode.
+        self.cache.begin([connection])
+        self.client.set_volume_mode.assert_called_once_with(VOLUME,
+                                                            'write-back')
+        found['mode'] = 'write-back'
+        with self.assertLogs(volumes.LOG, 'ERROR') as logs:
+            self.cache.begin([connection])
+        self.client.set_volume_mode.assert_called_with(VOLUME,
+                                                       'write-through')
+        self.assertIn('set [diffcache] write_back_notes', logs.output[0])
+
     def test_a_type_that_is_cached_no_more(self):
         for connection in (
                 {'serial': VOLUME, 'data': {}},

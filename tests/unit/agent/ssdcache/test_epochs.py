@@ -22,10 +22,11 @@ from tests import base
 
 class TestEpochTimer(base.TestCase):
 
-    def run_for(self, waits, early=(), error=None, **rules):
+    def run_for(self, waits, early=(), error=None, unused=None, **rules):
         """Return what was called after how many seconds, of some waits."""
         cached = mock.create_autospec(volumes.CachedVolumes, instance=True)
         cached.rules = sizes.Rules(**rules)
+        cached.give_back_unused.side_effect = unused
         timer = epochs.EpochTimer(cached)
         now, called = 0.0, []
 
@@ -71,3 +72,10 @@ class TestEpochTimer(base.TestCase):
         for error in (exceptions.NoSpace('no'), ValueError()):
             found = self.run_for(4, error=error, epoch=18)
             self.assertEqual((18.0, 'end'), found[-1])
+
+    def test_epochs_end_while_volumes_cannot_be_given_back(self):
+        for error in (exceptions.ServiceUnavailable('no'), ValueError()):
+            found = self.run_for(6, unused=error, epoch=18)
+            self.assertEqual([(5.0, 'look'), (10.0, 'look'), (15.0, 'look'),
+                              (18.0, 'end'), (23.0, 'look'), (28.0, 'look')],
+                             found)

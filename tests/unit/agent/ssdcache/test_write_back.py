@@ -9,11 +9,13 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import threading
 import time
 from unittest import mock
 
 from diffcache_openstack.agent.ssdcache import volumes
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import write_back_notes
@@ -103,6 +105,23 @@ class TestNotes(WriteBackTest):
         for work in (self.attach, lambda: self.volumes.detach('a')):
             self.assertRaises(exceptions.PermanentError, work)
 
+    def test_notes_are_durable_and_so_are_their_ends(self):
+        with mock.patch.object(files, 'sync_directory') as sync:
+            sync.side_effect = OSError(5, 'disk')
+            self.assertRaises(OSError, self.notes.begin, 'v')
+            # It is there, and may not survive a power cut.
+            self.assertRaises(OSError, self.notes.begin, 'v')
+            sync.side_effect = None
+            self.notes.begin('v')
+            sync.reset_mock()
+            # Otherwise blocks would seem to be lost with the device.
+            self.notes.end('v')
+            sync.assert_called_once_with(self.notes.path('v').parent)
+            sync.reset_mock()
+            self.notes.end('v')
+            sync.assert_not_called()
+        self.assertFalse(self.notes.has('v'))
+
     def test_an_engine_without_write_back(self):
         self.engine = fakes.FakeEngine(abilities=engines.Abilities(
             modes=(WRITE_THROUGH, 'pass-through')))
@@ -131,6 +150,17 @@ class TestNotes(WriteBackTest):
         self.engine.dirty('a', 0)
         self.volumes.end_epoch()
         self.assertFalse(self.notes.has('a'))
+
+    def test_notes_of_volumes_that_have_none(self):
+        """Of a command to the cache, or since the state was lost."""
+        self.attach(WRITE_THROUGH)
+        self.engine.set_mode('a', WRITE_BACK)
+        self.volumes.end_epoch()
+        self.assertTrue(self.notes.has('a'))
+        self.notes.path('a').unlink()
+        self.engine.dirty('a', 3, engines.HELD)
+        self.volumes.end_epoch()
+        self.assertTrue(self.notes.has('a'))
 
 
 class TestFlush(WriteBackTest):
@@ -180,6 +210,81 @@ class TestDrain(WriteBackTest):
             self.new().give_back_unused()
         self.assertEqual(WRITE_BACK, self.mode())
 
+    def test_one_that_cannot_be_given_back_does_not_keep_others(self):
+        for name in 'ab':
+            self.volumes.attach(name, self.wanted(name, mode=WRITE_BACK))
+            self.volumes.drain(name, 60, False)
+        set_mode = self.engine.set_mode
+
+        def refuse(name, mode):
+            if name == 'a':
+                raise engines.VolumeRefused('no room for its note')
+            set_mode(name, mode)
+
+        later = time.time() + volumes.CHECKED_S + 1
+        with mock.patch.object(time, 'time', return_value=later), \
+                mock.patch.object(self.engine, 'set_mode', refuse), \
+                self.assertLogs(volumes.LOG, 'WARNING') as logs:
+            self.volumes.give_back_unused()
+        self.assertIn('Volume a', logs.output[0])
+        self.assertEqual([WRITE_THROUGH, WRITE_BACK], [
+            self.engine.volumes()[name].mode for name in 'ab'])
+        # It is not forgotten.
+        with mock.patch.object(time, 'time', return_value=later):
+            self.volumes.give_back_unused()
+        self.assertEqual(WRITE_BACK, self.mode())
+
+    def test_a_migration_that_begins_when_its_check_has_expired(self):
+        self.attach()
+        self.volumes.drain('a', 60, False)
+        leaves, begun = self.volumes._store.leaves, []
+
+        def begin_meanwhile():
+            found = leaves()
+            if not begun:
+                begun.append(True)
+                self.volumes.drain('a', 60, True)
+            return found
+
+        with mock.patch.object(
+                time, 'time',
+                return_value=time.time() + volumes.CHECKED_S + 1), \
+                mock.patch.object(self.volumes._store, 'leaves',
+                                  begin_meanwhile):
+            self.volumes.give_back_unused()
+        self.assertTrue(begun)
+        self.assertEqual(WRITE_THROUGH, self.mode())
+        self.assertIsNone(leaves()['a'].until)
+
+    def test_it_is_given_back_as_soon_as_a_drain_begins(self):
+        self.attach()
+        lock, may_end = self.volumes._lock, threading.Event()
+        set_mode, given_back = self.engine.set_mode, []
+
+        class Lock:
+            def __enter__(self):
+                lock.acquire()
+
+            def __exit__(_self, *_):
+                lock.release()
+                if not given_back:
+                    given_back.append(True)
+                    self.volumes.give_back('a')
+                    may_end.set()
+
+        def wait(name, mode):
+            may_end.wait()
+            set_mode(name, mode)
+
+        with mock.patch.object(self.engine, 'set_mode', wait), \
+                mock.patch.object(self.volumes, '_lock', Lock()):
+            self.volumes.drain('a', 60, True)
+        self.assertEqual((WRITE_THROUGH, False), (
+            self.mode(), self.notes.has('a')))
+        self.volumes.give_back_unused()
+        self.assertEqual((WRITE_BACK, True), (
+            self.mode(), self.notes.has('a')))
+
     def test_volumes_of_other_modes_do_not_enter_it_either(self):
         self.attach('write-around')
         self.volumes.drain('a', 60, True)
@@ -196,6 +301,22 @@ class TestDrain(WriteBackTest):
         self.assertRaises(exceptions.NotFound, self.volumes.drain, 'a', 1,
                           True)
         self.volumes.give_back('a')
+
+    def test_volumes_that_are_drained_do_not_hold_a_stop(self):
+        self.attach()
+        may_end = threading.Event()
+        with mock.patch.object(self.engine, 'set_mode',
+                               lambda *_: may_end.wait()):
+            self.assertRaises(exceptions.Busy, self.volumes.drain, 'a', 0,
+                              True)
+            self.addCleanup(may_end.set)
+            draining = [thread for thread in threading.enumerate()
+                        if thread.name.startswith('ssd-cache-drain')]
+            self.assertTrue(draining)
+            self.assertTrue(all(thread.daemon for thread in draining))
+            may_end.set()
+            for thread in draining:
+                thread.join()
 
     def test_a_cache_that_does_not_answer_in_time(self):
         self.attach()
@@ -269,9 +390,21 @@ class TestHeld(WriteBackTest):
         error = self.assertRaises(engines.VolumeRefused, self.volumes.detach,
                                   'a')
         self.assertIn('3 blocks', str(error))
+        # Nova tries this when it removes the server.
+        self.assertRaises(engines.VolumeRefused, self.volumes.drain, 'a', 60,
+                          True)
         self.volumes.forget('a')
+        self.assertEqual({}, self.volumes._store.leaves())
         self.assertEqual({}, self.engine.volumes())
         self.assertFalse(self.notes.has('a'))
+
+    def test_forget_one_that_was_lost_with_the_device(self):
+        self.engine._volumes.clear()
+        with self.assertLogs(level='ERROR') as logs:
+            self.volumes.forget('a')
+        self.assertIn('Volume a', logs.output[0])
+        self.assertFalse(self.notes.has('a'))
+        self.volumes.forget('a')
 
     def test_what_is_not_held_is_not_forgotten(self):
         self.engine.dirty('a', 3)

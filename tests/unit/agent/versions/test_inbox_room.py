@@ -11,6 +11,9 @@
 #    under the License.
 """Limits of what waits in an inbox."""
 
+import json
+from unittest import mock
+
 from diffcache_openstack.agent.versions import inbox_room
 from diffcache_openstack.common import exceptions
 from tests import base
@@ -90,6 +93,22 @@ class InboxRoomTest(base.TestCase):
         room = self.room(total=float('inf'), host=float('inf'))
         self.put(room, 'a', 50)
         room.check()
+
+    def test_what_was_accepted_is_not_recorded_forever(self):
+        self.enterContext(mock.patch.object(inbox_room, '_DROP_EVERY', 8))
+        record = self.directory / 'record'
+        for host in (float('inf'), 1e9):
+            room = self.room(total=float('inf'), host=host)
+            for number in range(30):
+                room.admit(f'p{number}', f'{number:05}', 1)
+                if record.exists():
+                    self.assertLess(len(json.loads(record.read_text())), 9)
+        # What still waits is.
+        room = self.room()
+        self.put(room, 'a', 3)
+        for number in range(30):
+            room.admit('p', f'{number:05}', 1)
+        self.refused(room, 2)
 
     def test_an_object_store_has_the_limit_of_the_host(self):
         self.put_elsewhere(50)

@@ -112,6 +112,30 @@ class TestAcceptance(AcceptanceTest):
         self.assert_intact(first, second, third)
         self.assertEqual([], self.accept().versions)
 
+    def test_a_blob_that_grows_while_it_is_accepted(self):
+        self.save()
+        self.most_bytes = 4 << 20
+        grown, put = [], []
+        put_file, delete = self.main.put_file, self.main.delete
+
+        def grow(name):
+            """Do it between the check and the copy, which deletes first."""
+            delete(name)
+            if name.startswith('pack-') and not grown:
+                grown.append(name)
+                with open(self.directory / 'inbox' / name, 'ab') as stream:
+                    stream.write(bytes(8 << 20))
+
+        def look(name, path):
+            put.append(path.stat().st_size)
+            put_file(name, path)
+
+        with mock.patch.object(self.main, 'delete', grow), \
+                mock.patch.object(self.main, 'put_file', look):
+            self.accept()
+        self.assertTrue(grown)
+        self.assertLess(sum(put), self.most_bytes)
+
     def test_hosts_delete_and_prune_nothing(self):
         first = self.save()
         self.accept()

@@ -466,6 +466,21 @@ fn a_held_volume_is_written_back_to_the_origin_that_it_is_recovered_with() {
 }
 
 #[test]
+fn a_volume_that_is_being_detached_does_not_enter_write_back() {
+    // What it wrote then would be lost with its record.
+    let setup = Setup::new(64);
+    let volume = setup.volume();
+    volume.ending.store(true, Ordering::Release);
+    assert!(matches!(
+        setup.cache.set_mode(&volume, Mode::WriteBack),
+        Err(CacheError::Detaching(_))
+    ));
+    assert_eq!(Mode::WriteThrough, volume.mode());
+    volume.ending.store(false, Ordering::Release);
+    setup.cache.set_mode(&volume, Mode::WriteBack).unwrap();
+}
+
+#[test]
 fn the_record_says_write_back_before_the_first_dirty_block() {
     let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(1 << 20));
     let attached = Attachment {
