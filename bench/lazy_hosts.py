@@ -38,10 +38,11 @@ _MARKS_AT = 64
 class Host:
     """A host: its data plane, its diffcached, and its reader.
 
-    :param settings: of diffcached's configuration, ``files`` and ``resend``
+    :param settings: of diffcached's configuration, ``files``, ``resend`` and
+        ``tuning``
     """
 
-    def __init__(self, folder: pathlib.Path, name: str, **settings: bool):
+    def __init__(self, folder: pathlib.Path, name: str, **settings):
         self.name = name
         self.folder = folder / name
         self.plane = in_process.InProcessDataPlane(

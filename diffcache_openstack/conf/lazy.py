@@ -143,6 +143,20 @@ guests wait meanwhile. Higher values spare a host whose processes cannot run;
 with lower ones guests continue sooner when they can. Holds for images that are
 served from then on.
 '''),
+    cfg.Opt(
+        'fan_out',
+        type=units.Count(min=0, max=64),
+        default=2,
+        help='''
+Answers with chunks of an image that this host sends to others at the same time
+until it refers further requests. A host that requests a chunk for which this
+many have asked before is then sent to one of those, which has the chunk or is
+getting it; where that does not serve it, this host does. Servers that boot at
+the same time so wait less for one busy host. 0 refers none. With 1 chunks pass
+through more hosts one after the other, with high values few requests are
+referred. Releases that know no referrals are served as before. Holds for
+images that are served from then on.
+'''),
     cfg.BoolOpt(
         'resend',
         default=True,

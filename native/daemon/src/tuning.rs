@@ -13,6 +13,9 @@ use crate::processes::shared::SLOTS;
 
 /// Chunks that are prefetched at the same time at most: each has a thread.
 const MAX_IN_FLIGHT: usize = 64;
+/// Requests that may be answered at the same time before others are referred at most, and by default.
+const MAX_FAN_OUT: usize = 64;
+const USUAL_FAN_OUT: usize = 2;
 /// Longest pauses that can be configured, in seconds: from the first pause of a worker on.
 const RESTART_BACKOFF: RangeInclusive<f64> = 0.01..=300.0;
 
@@ -29,6 +32,9 @@ pub struct Tuning {
     pub workers: usize,
     /// Longest pause in seconds before a process that ends again and again is started once more.
     pub restart_backoff: f64,
+    /// Answers to peers that are being sent, from which on further requests are referred to other hosts; 0: none is.
+    #[serde(skip_serializing_if = "is_usual_fan_out")]
+    pub fan_out: usize,
 }
 
 impl Default for Tuning {
@@ -39,8 +45,14 @@ impl Default for Tuning {
             threshold: policy.threshold,
             workers: SLOTS,
             restart_backoff: 5.0,
+            fan_out: USUAL_FAN_OUT,
         }
     }
+}
+
+/// Written only where it is another one: keepers of an earlier release refuse fields that they do not know.
+fn is_usual_fan_out(value: &usize) -> bool {
+    *value == USUAL_FAN_OUT
 }
 
 /// Thresholds in JSON.
@@ -85,6 +97,7 @@ impl Tuning {
     pub fn check(&self) -> Result<(), DaemonError> {
         check_range("in_flight", self.in_flight, 1..=MAX_IN_FLIGHT)?;
         check_range("workers", self.workers, 1..=SLOTS)?;
+        check_range("fan_out", self.fan_out, 0..=MAX_FAN_OUT)?;
         check_range("restart_backoff", self.restart_backoff, RESTART_BACKOFF)
     }
 
@@ -121,6 +134,7 @@ mod tests {
             (3, 64, 5.0),
             (found.in_flight, found.workers, found.restart_backoff)
         );
+        assert_eq!(2, found.fan_out);
         assert_eq!(0.1, found.threshold.value());
     }
 
@@ -129,6 +143,9 @@ mod tests {
         let text = r#"{"in_flight":9,"threshold":2.5,"workers":1,"restart_backoff":0.25}"#;
         let found = parse(text).unwrap();
         assert_eq!(text, serde_json::to_string(&found).unwrap());
+        let text =
+            r#"{"in_flight":9,"threshold":2.5,"workers":1,"restart_backoff":0.25,"fan_out":7}"#;
+        assert_eq!(text, serde_json::to_string(&parse(text).unwrap()).unwrap());
         assert_eq!(Threshold::new(2.5).unwrap(), found.policy().threshold);
         assert_eq!(9, found.policy().in_flight);
         assert_eq!(Duration::from_millis(250), found.longest_pause());
@@ -141,6 +158,7 @@ mod tests {
             ("threshold", ["0", "-0.1"]),
             ("workers", ["0", "65"]),
             ("restart_backoff", ["0", "301"]),
+            ("fan_out", ["65", "100"]),
         ] {
             for value in values {
                 let refused = parse(&format!("{{\"{name}\": {value}}}")).unwrap_err();

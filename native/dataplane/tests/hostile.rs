@@ -21,6 +21,7 @@ use diffcache_dataplane::fetching::wan::Handle;
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{Config, DataPlane};
+use diffcache_dataplane::serving::partial::Want;
 use diffcache_dataplane::transport::auth::Keys;
 
 /// The sources of an order: names and URLs of hosts of the site, and the repository's URL.
@@ -481,9 +482,10 @@ fn a_peer_that_needs_long_is_told_from_a_connection_that_was_forgotten() {
             range: Some(range),
             body: b"",
             hold: 0,
-            only_present: false,
+            want: Want::Fetched,
             takes_frames: false,
             known: None,
+            requester: None,
         };
         client.send(connection, &remote, &ask)?;
         client.receive_range(connection, &remote, range, &stop)?;

@@ -12,6 +12,7 @@
 //! * [`sequence`]: read-ahead where nothing is known;
 //! * [`files`]: the rest of the file that a read belongs to;
 //! * [`queue`]: what one instance prefetches next;
+//! * [`referrals`]: to which host a busy one refers a request;
 //! * [`replay`]: recorded boots in virtual time.
 
 pub mod chunks;
@@ -20,6 +21,7 @@ pub mod files;
 pub mod learn;
 pub mod profile;
 pub mod queue;
+pub mod referrals;
 pub mod replay;
 pub mod sequence;
 pub mod threshold;
@@ -31,5 +33,6 @@ pub use files::{FileExtent, Files};
 pub use learn::{Hint, Learner, Reader, Reply};
 pub use profile::{Profile, ProfileError, Record};
 pub use queue::Queue;
+pub use referrals::Referrals;
 pub use sequence::Sequences;
 pub use threshold::Threshold;

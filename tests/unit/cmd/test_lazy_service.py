@@ -42,7 +42,7 @@ class TestConfiguration(base.TestCase):
             {'socket': '/s/x', 'socket_group': 0, 'state': '/state',
              'mount': '/m', 'mounter': None, 'hints': True, 'resend': True,
              'tuning': {'in_flight': 3, 'threshold': 0.1, 'workers': 64,
-                        'restart_backoff': 5.0},
+                        'restart_backoff': 5.0, 'fan_out': 2},
              'identity': {
                  'key_name': 'k', 'key_file': '/key', 'tls_ca_file': '/ca',
                  'tls_cert_file': None, 'tls_key_file': None,
@@ -75,7 +75,8 @@ class TestConfiguration(base.TestCase):
                 ('threshold', 0.25, ('0', '-1', '1e7', 'nan', '')),
                 ('threshold', 3.0, ('inf', 'all')),
                 ('workers', 1, ('0', '65', '1.5', '')),
-                ('restart_backoff', 0.5, ('0', '301', 'nan', 'inf', ''))):
+                ('restart_backoff', 0.5, ('0', '301', 'nan', 'inf', '')),
+                ('fan_out', 3, ('-1', '65', '1.5', ''))):
             text = f'[lazy]\nsocket = /s/x\n{name} = {{}}\n'
             found = lazy_service.configuration(self.conf(text.format(value)))
             self.assertEqual(value, found['tuning'][name])

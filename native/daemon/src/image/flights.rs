@@ -1,7 +1,8 @@
 //! Fetches that are on their way, so that a chunk is fetched once for all that want it.
 //!
 //! A fetch may reach for other hosts of the site, which may be about to fetch the chunk for this one, or go directly to where the image is. What a
-//! peer asks this host for waits for direct fetches alone: hosts never wait for one another in a circle.
+//! peer asks this host for waits for direct fetches alone: hosts never wait for one another in a circle. Only what a home refers here waits for any
+//! fetch, but begins none: homes refer to hosts that asked before alone, and the wait is short.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -124,6 +125,15 @@ impl Flights {
             },
             joined,
         }
+    }
+
+    /// Return the fetch of a chunk that is on its way.
+    pub fn find(&self, chunk: u64) -> Option<Arc<Flight>> {
+        let flights = lock(&self.flights);
+        let direct = flights.get(&(chunk, Reach::Direct));
+        direct
+            .or_else(|| flights.get(&(chunk, Reach::Site)))
+            .cloned()
     }
 
     /// Return whether a chunk is on its way.

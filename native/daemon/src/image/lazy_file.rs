@@ -471,6 +471,12 @@ impl LazyFile {
         self.fetch_own(own, reach, Purpose::Demand, limit);
     }
 
+    /// Begin fetches of chunks, as a thread does that then fetches them.
+    #[cfg(test)]
+    pub fn begin(&self, run: Range<u64>, reach: Reach, purpose: Purpose) -> Landing {
+        self.flights.begin(run, reach, purpose).own
+    }
+
     /// Return whether a thread waits for what reads begin to fetch.
     #[cfg(test)]
     pub fn has_fetcher(&self) -> bool {
@@ -537,13 +543,14 @@ impl LazyFile {
                 return Ok(Provided::Absent);
             }
         }
-        let demand = (!absent.is_empty()).then(|| self.enter_demand());
-        let obtain = |run: Range<u64>| self.obtain(&run, Reach::Direct, Purpose::Peer, limit);
-        let outcomes = split_runs(&absent).into_iter().flat_map(obtain).collect();
-        drop(demand);
+        let outcomes = match request.want {
+            Want::Arriving => match self.await_arriving(&absent, limit) {
+                Some(outcomes) => outcomes,
+                None => return Ok(Provided::Absent),
+            },
+            Want::Present | Want::Fetched => self.obtain_for_peer(&absent, limit),
+        };
         let kept_out = collect_kept_out(outcomes)?;
-        self.shared.add(Counter::PeerRequests, 1);
-        self.shared.add(Counter::PeerBytes, request.len);
         if kept_out.is_empty() {
             return Ok(Provided::InFile);
         }
@@ -551,6 +558,35 @@ impl LazyFile {
         let copied = self.copy(request.offset, &mut bytes, &kept_out);
         copied.map_err(|error| ChunkError::Disk(error.to_string()))?;
         Ok(Provided::Bytes(bytes))
+    }
+
+    fn obtain_for_peer(&self, absent: &[u64], limit: Duration) -> Vec<(u64, Outcome)> {
+        let _demand = (!absent.is_empty()).then(|| self.enter_demand());
+        let obtain = |run: Range<u64>| self.obtain(&run, Reach::Direct, Purpose::Peer, limit);
+        split_runs(absent).into_iter().flat_map(obtain).collect()
+    }
+
+    /// Wait for chunks that are on their way here; none if some are not, or do not come.
+    fn await_arriving(&self, absent: &[u64], limit: Duration) -> Option<Vec<(u64, Outcome)>> {
+        let end = Instant::now() + limit;
+        let wait = |chunk: &u64| match self.flights.find(*chunk) {
+            Some(flight) => {
+                let outcome = flight.wait(end.saturating_duration_since(Instant::now()));
+                outcome.is_ok().then_some((*chunk, outcome))
+            }
+            // It may have come since the look at the file.
+            None => {
+                let is_local = self.is_local(*chunk).unwrap_or(false);
+                is_local.then_some((*chunk, Ok(Chunk::Local)))
+            }
+        };
+        absent.iter().map(wait).collect()
+    }
+
+    /// Count a range that is sent to a peer.
+    pub fn count_provided(&self, len: u64) {
+        self.shared.add(Counter::PeerRequests, 1);
+        self.shared.add(Counter::PeerBytes, len);
     }
 
     /// Probe homes that did not answer, without end.

@@ -13,7 +13,7 @@ use diffcache_prefetch::Profile;
 
 use crate::image::lazy_file::{ChunkError, LazyFile, Provided};
 use crate::image::leaves::{data_path, Leaves, CHUNK};
-use crate::peers::homes::{Home, Homes};
+use crate::peers::homes::{Home, Homes, Ways};
 use crate::prefetch::prefetcher::Prefetcher;
 use crate::processes::shared::{free, request_len, Counter, Shared, SourceCounter};
 use crate::sources::selection::{Sources, Wanted};
@@ -21,6 +21,7 @@ use crate::sources::source::{Source, SourceError};
 
 mod arriving;
 mod files;
+mod referred;
 
 struct Memory {
     content: Arc<Vec<u8>>,
@@ -365,7 +366,14 @@ impl Site {
     fn open_with(&self, asked: Box<dyn Source>) -> LazyFile {
         let shared = Arc::new(Shared::map(Shared::create(4).unwrap()).unwrap());
         let leaves = Leaves::open(self.fixture.folder.path(), self.fixture.manifest.clone());
-        let home = Home::new(asked, Box::new(Empty(self.asked[NEIGHBOUR].clone())));
+        let empty = || Box::new(Empty(self.asked[NEIGHBOUR].clone()));
+        let ways = Ways {
+            asked,
+            asked_again: empty(),
+            looked_at: empty(),
+            referred: empty(),
+        };
+        let home = Home::new("home", ways);
         let sources = vec![self.flaky(WAN, &Arc::default())];
         let sources =
             Sources::new(sources, shared.clone()).with_homes(Homes::new(vec![Some(home), None]));

@@ -39,21 +39,41 @@ pub fn rank(homes: &config::Homes, content_id: [u8; 32]) -> Vec<&HomeHost> {
         .collect()
 }
 
+/// The ways in which a host of the site is asked for chunks.
+pub struct Ways {
+    /// For those that it fetches if it lacks them; it may refer to another host.
+    pub asked: Box<dyn Source>,
+    /// For the same; it may not.
+    pub asked_again: Box<dyn Source>,
+    /// For those that it has.
+    pub looked_at: Box<dyn Source>,
+    /// For those that it has or is getting, as another host says.
+    pub referred: Box<dyn Source>,
+}
+
 /// A home that is another host.
 pub struct Home {
+    name: String,
     /// Asks it for chunks, which it fetches if it lacks them.
     pub asked: Known,
+    /// Asks it for chunks, which it sends itself.
+    pub asked_again: Box<dyn Source>,
     /// Asks it for what it has.
     pub looked_at: Known,
+    /// Asks it for what another home has referred here.
+    pub referred: Known,
     has_served: AtomicBool,
 }
 
 impl Home {
-    /// Take a host that was not asked yet, for chunks that it fetches and for those that it has.
-    pub fn new(asked: Box<dyn Source>, looked_at: Box<dyn Source>) -> Home {
+    /// Take a host that was not asked yet.
+    pub fn new(name: &str, ways: Ways) -> Home {
         Home {
-            asked: Known::home(asked),
-            looked_at: Known::new(looked_at),
+            name: name.to_owned(),
+            asked: Known::home(ways.asked),
+            asked_again: ways.asked_again,
+            looked_at: Known::new(ways.looked_at),
+            referred: Known::referred(ways.referred),
             has_served: AtomicBool::new(false),
         }
     }
@@ -140,6 +160,11 @@ impl Homes {
         }
     }
 
+    /// Return another host by its name, with its place.
+    pub fn named(&self, name: &str) -> Option<(usize, &Home)> {
+        self.others().find(|(_, home)| home.name == name)
+    }
+
     /// Return all other hosts, with their places.
     pub fn others(&self) -> impl Iterator<Item = (usize, &Home)> {
         let placed = self.members.iter().enumerate();
@@ -204,7 +229,13 @@ mod tests {
     fn homes(own: usize, count: usize, alive: &Arc<AtomicBool>) -> Homes {
         let member = |place| {
             let host = || Box::new(Host(alive.clone()));
-            (place != own).then(|| Home::new(host(), host()))
+            let ways = || Ways {
+                asked: host(),
+                asked_again: host(),
+                looked_at: host(),
+                referred: host(),
+            };
+            (place != own).then(|| Home::new(&format!("host-{place}"), ways()))
         };
         Homes::new((0..count).map(member).collect())
     }
@@ -250,6 +281,8 @@ mod tests {
         let now = Instant::now();
         assert!(!homes.is_here(0, now) && homes.is_here(4, now) && !homes.is_here(8, now));
         assert_eq!(neighbours(&homes, 4), [2, 0]);
+        let place = |name: &str| homes.named(name).map(|(place, _)| place);
+        assert_eq!(["host-2", "host-1"].map(place), [Some(2), None]);
         assert_eq!(homes.own_chunk(5), Some(4));
         assert_eq!(homes.own_chunk(4), None);
     }

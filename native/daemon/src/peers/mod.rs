@@ -6,3 +6,4 @@ pub mod homes;
 pub mod object;
 pub mod peer;
 pub mod peer_requests;
+pub mod referrals;

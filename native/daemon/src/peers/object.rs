@@ -6,6 +6,8 @@ use std::time::Instant;
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::client::{Ask, Client, Connection, Fault, Peer, Remote, Stop};
 use diffcache_dataplane::gate::{Cancel, Gate};
+use diffcache_dataplane::serving::partial::Want;
+use diffcache_dataplane::serving::referrals::HostName;
 
 use crate::peers::hints::Exchange;
 use crate::peers::peer::SITE_SILENCE;
@@ -20,8 +22,10 @@ pub struct Object {
     pub(crate) remote: Remote,
     pub(crate) client: Arc<Client>,
     pub(crate) gate: Arc<Gate>,
-    /// Whether the host is not to fetch what it lacks.
-    pub(crate) only_present: bool,
+    /// What becomes of bytes that the host lacks.
+    pub(crate) want: Want,
+    /// This host's name, if it follows a referral.
+    pub(crate) requester: Option<HostName>,
     /// Whether counts go with requests and replies.
     pub(crate) exchange: Option<Exchange>,
 }
@@ -66,12 +70,21 @@ impl Object {
         }
         let is_read = match &outcome {
             Ok(_) => true,
-            Err(fault) => matches!(fault, Fault::Final(TransferError::ObjectMissing { .. })),
+            Err(fault) => matches!(
+                fault,
+                Fault::Final(TransferError::ObjectMissing { .. }) | Fault::Referred(_)
+            ),
         };
         if is_read {
             self.client.keep(self.peer(), connection);
         }
-        outcome.map_err(fail)
+        match outcome {
+            // Others have no reason to refer a request.
+            Err(Fault::Referred(referral)) if self.requester.is_some() => {
+                Err(SourceError::Referred(referral.to))
+            }
+            outcome => outcome.map_err(fail),
+        }
     }
 
     fn stop(&self, end: Instant) -> Stop {
@@ -95,15 +108,23 @@ impl Object {
             range: Some(range),
             body: b"",
             hold: HOLD_SECONDS,
-            only_present: self.only_present,
+            want: self.want,
             takes_frames: false,
             known: known.as_deref(),
+            requester: self.requester.as_ref(),
         };
         client.send(connection, remote, &ask)?;
-        let head = client.receive_range(connection, remote, range, stop)?;
-        if let (Some(exchange), Some(text)) = (exchange, &head.hints) {
-            exchange.hints.take(exchange.place, text);
+        let take = |hints: &Option<String>| {
+            if let (Some(exchange), Some(text)) = (exchange, hints) {
+                exchange.hints.take(exchange.place, text);
+            }
+        };
+        let head = client.receive_range(connection, remote, range, stop);
+        if let Err(Fault::Referred(referral)) = &head {
+            take(&referral.hints);
         }
+        let head = head?;
+        take(&head.hints);
         let mut bytes = vec![0; (range.1 - range.0) as usize];
         let mut filled = 0;
         while filled < bytes.len() {

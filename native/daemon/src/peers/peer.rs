@@ -18,6 +18,8 @@ use diffcache_dataplane::counters::Counters;
 use diffcache_dataplane::fetching::client::{Client, Peer, Remote};
 use diffcache_dataplane::gate::{lock, Gate};
 use diffcache_dataplane::ids::{unhex, Kind, ObjectKey};
+use diffcache_dataplane::serving::partial::Want;
+use diffcache_dataplane::serving::referrals::HostName;
 use diffcache_dataplane::transport::auth::{Keys, SiteKey};
 use diffcache_dataplane::transport::tls::{Options, PlainPeers, Tls};
 
@@ -48,6 +50,17 @@ pub enum Role {
     Holder,
     /// It fetches what it lacks.
     Home,
+    /// A home named it: what is arriving there is waited for.
+    Referred,
+}
+
+/// What goes with requests to a host of the site, besides what they ask for.
+#[derive(Clone, Default)]
+pub struct Extras {
+    /// Hints are exchanged, if there are any.
+    pub exchange: Option<Exchange>,
+    /// This host's name, if it follows a referral.
+    pub requester: Option<HostName>,
 }
 
 /// Opens data planes as sources, over shared connections.
@@ -102,10 +115,10 @@ impl Peers {
         role: Role,
         manifest: &Arc<Manifest>,
     ) -> Result<Box<dyn Source>, DaemonError> {
-        self.open_with(url, role, manifest, None)
+        self.open_with(url, role, manifest, Extras::default())
     }
 
-    /// Return a home's data plane as a source of an image, with which hints are exchanged, if there are any.
+    /// Return the data plane of a host of the site as a source of an image.
     ///
     /// # Errors
     /// `Config` if its URL cannot be used.
@@ -114,7 +127,7 @@ impl Peers {
         url: &str,
         role: Role,
         manifest: &Arc<Manifest>,
-        exchange: Option<Exchange>,
+        extras: Extras,
     ) -> Result<Box<dyn Source>, DaemonError> {
         let object = |kind| {
             let key = ObjectKey {
@@ -132,13 +145,14 @@ impl Peers {
                 freed: Condvar::new(),
                 recent: Mutex::default(),
             }),
-            Role::Holder | Role::Home => None,
+            Role::Holder | Role::Home | Role::Referred => None,
         };
         Ok(Box::new(PeerSource {
             name: url.to_owned(),
             role,
             template: Object {
-                exchange,
+                exchange: extras.exchange,
+                requester: extras.requester,
                 ..object(Kind::Templates)?
             },
             form,
@@ -159,10 +173,15 @@ impl Peers {
             },
             client: match role {
                 Role::Repository => self.repositories.clone(),
-                Role::Holder | Role::Home => self.site.clone(),
+                Role::Holder | Role::Home | Role::Referred => self.site.clone(),
             },
             gate: self.gate.clone(),
-            only_present: role == Role::Holder,
+            want: match role {
+                Role::Holder => Want::Present,
+                Role::Referred => Want::Arriving,
+                Role::Repository | Role::Home => Want::Fetched,
+            },
+            requester: None,
             exchange: None,
         })
     }

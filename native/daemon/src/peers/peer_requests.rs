@@ -1,4 +1,5 @@
-//! What the data plane of this host asks for peers, on sockets in the state folder: ranges, and hints that go with them.
+//! What the data plane of this host asks for peers, on sockets in the state folder: ranges, of which some are referred to other hosts, and hints that
+//! go with them.
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,11 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diffcache_dataplane::serving::hints;
-use diffcache_dataplane::serving::partial::{RangeAnswer, RangeRequest, FETCH_TIME, SOCKET};
+use diffcache_dataplane::serving::partial::{
+    RangeAnswer, RangeRequest, Want, ARRIVING_TIME, FETCH_TIME, SOCKET,
+};
+use diffcache_dataplane::serving::referrals::{self, ReferableRequest, Turn};
 
 use crate::error::DaemonError;
 use crate::image::lazy_file::{LazyFile, Provided};
+use crate::image::leaves::CHUNK;
 use crate::peers::hints::Hints;
+use crate::peers::referrals::{Answering, Decision, Referrals};
 use crate::processes::status;
 
 /// Connections at a time: requests beyond them fail, and peers ask elsewhere.
@@ -61,6 +67,27 @@ pub fn serve_hints(state: &Path, hints: Option<Arc<Hints>>) -> Result<(), Daemon
         state,
         hints::SOCKET,
         Arc::new(move |stream| teach(stream, &known)),
+    )
+}
+
+/// Answer requests for ranges of hosts that follow referrals from threads, if any is referred.
+///
+/// # Errors
+/// `Path` if the socket cannot be made.
+pub fn serve_referrals(
+    state: &Path,
+    file: &Arc<LazyFile>,
+    known: Option<Referrals>,
+) -> Result<(), DaemonError> {
+    remove(state, referrals::SOCKET)?;
+    let Some(known) = known.filter(Referrals::is_used) else {
+        return Ok(());
+    };
+    let file = file.clone();
+    listen(
+        state,
+        referrals::SOCKET,
+        Arc::new(move |stream| refer_all(stream, &file, &known)),
     )
 }
 
@@ -121,6 +148,43 @@ fn answer_all(mut stream: UnixStream, file: &LazyFile) -> io::Result<()> {
     Ok(())
 }
 
+fn refer_all(mut stream: UnixStream, file: &LazyFile, known: &Referrals) -> io::Result<()> {
+    stream.set_read_timeout(Some(IDLE_TIME))?;
+    stream.set_write_timeout(Some(IDLE_TIME))?;
+    while let Some(request) = unless_idle(ReferableRequest::read(&mut stream))? {
+        let (turn, answering) = take_turn(&request, file, known);
+        turn.write(&mut stream)?;
+        if turn.is_sent() && referrals::wait_until_sent(&mut stream).is_err() {
+            // The host that asked, or the data plane, is gone.
+            break;
+        }
+        drop(answering);
+    }
+    Ok(())
+}
+
+/// Answer a request, or refer it to another host once its range is here: it is fetched once whatever becomes of the referral.
+fn take_turn<'a>(
+    request: &ReferableRequest,
+    file: &LazyFile,
+    known: &'a Referrals,
+) -> (Turn, Option<Answering<'a>>) {
+    let found = provide(&request.range, file);
+    if found != RangeAnswer::InFile {
+        // What the disk did not take would be fetched again for a host that comes back.
+        return (Turn::Here(count(found, &request.range, file)), None);
+    }
+    let RangeRequest { offset, len, .. } = request.range;
+    let chunks = offset / CHUNK..(offset + len).div_ceil(CHUNK);
+    match known.decide(chunks, &request.requester) {
+        Decision::Refer(name) => (Turn::At(name), None),
+        Decision::Answer(answering) => {
+            let answer = count(found, &request.range, file);
+            (Turn::Here(answer), Some(answering))
+        }
+    }
+}
+
 /// End a connection over which no request has come for long, as one that was closed.
 fn unless_idle<T>(found: io::Result<Option<T>>) -> io::Result<Option<T>> {
     match found {
@@ -139,10 +203,26 @@ fn teach(mut stream: UnixStream, known: &Hints) -> io::Result<()> {
 }
 
 fn answer(request: &RangeRequest, file: &LazyFile) -> RangeAnswer {
+    count(provide(request, file), request, file)
+}
+
+/// Count a range that is sent.
+fn count(answer: RangeAnswer, request: &RangeRequest, file: &LazyFile) -> RangeAnswer {
+    if matches!(answer, RangeAnswer::InFile | RangeAnswer::Bytes(_)) {
+        file.count_provided(request.len);
+    }
+    answer
+}
+
+fn provide(request: &RangeRequest, file: &LazyFile) -> RangeAnswer {
     if request.offset + request.len > file.size() {
         return RangeAnswer::Failed;
     }
-    match file.provide(request, FETCH_TIME) {
+    let limit = match request.want {
+        Want::Arriving => ARRIVING_TIME,
+        Want::Present | Want::Fetched => FETCH_TIME,
+    };
+    match file.provide(request, limit) {
         Ok(Provided::InFile) => RangeAnswer::InFile,
         Ok(Provided::Absent) => RangeAnswer::Absent,
         Ok(Provided::Bytes(bytes)) => RangeAnswer::Bytes(bytes),

@@ -84,6 +84,12 @@ pub enum Counter {
     HintsUnknown,
     /// Whether the kernel sends unanswered requests again: 0 before the first worker, else a `resend::Way`.
     Resend,
+    /// Requests of peers that were referred to other hosts.
+    ReferralsGiven,
+    /// Referrals of homes to hosts that then sent the chunks.
+    ReferralsFollowed,
+    /// Referrals of homes after which the chunks came from the home.
+    ReferralsFailed,
 }
 
 /// What is counted of each source.

@@ -149,6 +149,11 @@ pub fn describe(
             "malformed": shared.get(Counter::HintsMalformed),
             "unknown_hosts": shared.get(Counter::HintsUnknown),
         },
+        "referrals": {
+            "given": shared.get(Counter::ReferralsGiven),
+            "followed": shared.get(Counter::ReferralsFollowed),
+            "failed": shared.get(Counter::ReferralsFailed),
+        },
     }))
 }
 

@@ -793,6 +793,7 @@ mod tests {
             let refused = parse(json!({name: 0})).unwrap_err().to_string();
             assert!(refused.contains(name), "{refused}");
         }
+        assert!(parse(json!({"fan_out": 65})).is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use caps::CapSet;
 use diffcache_core::manifest::Manifest;
+use diffcache_dataplane::serving::referrals::HostName;
 use diffcache_prefetch::Chunk;
 use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
@@ -20,9 +21,10 @@ use crate::image::filesystem::Directory;
 use crate::image::lazy_file::LazyFile;
 use crate::image::leaves::Leaves;
 use crate::peers::hints::{Exchange, Hints};
-use crate::peers::homes::{self, Home, Homes};
-use crate::peers::peer::{Peers, Role};
+use crate::peers::homes::{self, Home, Homes, Ways};
+use crate::peers::peer::{Extras, Peers, Role};
 use crate::peers::peer_requests;
+use crate::peers::referrals::Referrals;
 use crate::prefetch::hydration::Plan;
 use crate::prefetch::learned::Learned;
 use crate::prefetch::prefetcher::Prefetcher;
@@ -119,6 +121,8 @@ pub fn run(
     });
     peer_requests::serve(&config.state, &file)?;
     peer_requests::serve_hints(&config.state, hints)?;
+    let referrals = open_referrals(config, &file, &shared);
+    peer_requests::serve_referrals(&config.state, &file, referrals)?;
     if config.resend {
         service.have_resent();
     }
@@ -154,6 +158,15 @@ fn open_hints(
         prefetcher.clone(),
         shared.clone(),
     )))
+}
+
+/// Return the requests of other hosts of the site; none if this host takes no part.
+fn open_referrals(config: &Config, file: &LazyFile, shared: &Arc<Shared>) -> Option<Referrals> {
+    let homes = config.homes.as_ref()?;
+    let ranked = homes::rank(homes, file.leaves().manifest().content_id());
+    let names = ranked.into_iter().map(|host| host.name.as_str());
+    let fan_out = config.tuning.fan_out;
+    Some(Referrals::new(&homes.own, names, fan_out, shared.clone()))
 }
 
 /// Start the threads that fetch, but for those that answer requests.
@@ -271,8 +284,21 @@ fn open_homes(
             return Ok(None);
         }
         let exchange = hints.cloned().map(|hints| Exchange { hints, place });
-        let open = |role| peers.open_with(&host.url, role, manifest, exchange.clone());
-        Ok(Some(Home::new(open(Role::Home)?, open(Role::Holder)?)))
+        let open = |role, requester| {
+            let exchange = exchange.clone();
+            let extras = Extras {
+                exchange,
+                requester,
+            };
+            peers.open_with(&host.url, role, manifest, extras)
+        };
+        let ways = Ways {
+            asked: open(Role::Home, HostName::parse(&homes.own))?,
+            asked_again: open(Role::Home, None)?,
+            looked_at: open(Role::Holder, None)?,
+            referred: open(Role::Referred, None)?,
+        };
+        Ok(Some(Home::new(&host.name, ways)))
     };
     let ranked = homes::rank(homes, manifest.content_id());
     let members: Result<_, _> = ranked.into_iter().enumerate().map(open).collect();

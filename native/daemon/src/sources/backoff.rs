@@ -64,6 +64,14 @@ impl Known {
         }
     }
 
+    /// Take a host that homes may refer requests to: that it does not have a chunk says nothing of others.
+    pub fn referred(source: Box<dyn Source>) -> Known {
+        Known {
+            absent_rest: Duration::ZERO,
+            ..Known::new(source)
+        }
+    }
+
     /// Return the source.
     pub fn source(&self) -> &dyn Source {
         &*self.source

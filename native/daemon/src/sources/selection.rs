@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use diffcache_dataplane::serving::referrals::HostName;
+
 use crate::config::MAX_SOURCES;
 use crate::image::flights::Reach;
 use crate::image::lazy_file::ChunkError;
@@ -20,6 +22,8 @@ use crate::sources::source::{Fetched, Source, SourceError};
 const SHARE_TIME: Duration = Duration::from_secs(10);
 /// How long a home may take, which fetches a chunk over the WAN; a little longer than it gives itself.
 const HOME_TIME: Duration = Duration::from_secs(28);
+/// How long a host that a home refers to may take: it has the chunk, or waits for it a little shorter than this.
+const REFERRED_TIME: Duration = Duration::from_secs(3);
 /// How long another host may take to say whether it has a chunk.
 const LOOK_TIME: Duration = Duration::from_secs(3);
 
@@ -96,13 +100,7 @@ impl Sources {
             }
             // The rest of the time is for where the image is.
             let left = end.saturating_duration_since(Instant::now()) / 2;
-            let asked = self.ask(
-                place + MAX_SOURCES,
-                home.asked.source(),
-                wanted,
-                left.min(HOME_TIME),
-            );
-            match asked {
+            match self.ask_home(place, home, wanted, left.min(HOME_TIME)) {
                 Ok(fetched) => {
                     home.asked.succeeded();
                     home.note_served();
@@ -112,6 +110,54 @@ impl Sources {
             }
         }
         None
+    }
+
+    /// Ask a home for chunks, and the host that it refers to before the home again.
+    fn ask_home(
+        &self,
+        place: usize,
+        home: &Home,
+        wanted: Wanted<'_>,
+        limit: Duration,
+    ) -> Result<Fetched, ChunkError> {
+        let end = Instant::now() + limit;
+        let index = place + MAX_SOURCES;
+        let asked = self.ask(index, home.asked.source(), wanted, limit);
+        let Err(ChunkError::Source(SourceError::Referred(name))) = asked else {
+            return asked;
+        };
+        if let Some(fetched) = self.follow(place, &name, wanted) {
+            self.shared.add(Counter::ReferralsFollowed, 1);
+            return Ok(fetched);
+        }
+        self.shared.add(Counter::ReferralsFailed, 1);
+        let left = end.saturating_duration_since(Instant::now());
+        self.ask(index, &*home.asked_again, wanted, left)
+    }
+
+    /// Ask the host for chunks that the home at a place has named; none if it does not serve them. A name is that of a host of the site, or of none.
+    fn follow(&self, place: usize, name: &HostName, wanted: Wanted<'_>) -> Option<Fetched> {
+        let (other, host) = self.homes.named(name.as_str())?;
+        if other == place || !host.referred.is_awake(Instant::now()) {
+            return None;
+        }
+        let index = other + MAX_SOURCES;
+        match self.ask(index, host.referred.source(), wanted, REFERRED_TIME) {
+            Ok(fetched) => {
+                host.referred.succeeded();
+                host.note_served();
+                Some(fetched)
+            }
+            Err(error) => {
+                // Then it is left alone for a while, so that these lines are few.
+                eprintln!(
+                    "Could not read from host {}, as a home has referred: {error}",
+                    name.as_str()
+                );
+                host.referred.failed(&error);
+                None
+            }
+        }
     }
 
     /// Fetch chunks, verified, from hosts that have the image or the chunks, then from where it is dearer, before `end`.
@@ -212,9 +258,13 @@ impl Sources {
         let asked = source.fetch(run, leaves.run_len(run), limit, &mut arrived);
         let outcome = asked.map_err(ChunkError::from);
         let outcome = outcome.and_then(|fetched| self.verify(index, source, wanted, fetched, kept));
-        if let Err(error) = &outcome {
-            self.count(index, SourceCounter::Failures, 1);
-            self.distrust(source, error);
+        match &outcome {
+            // Its home is busy, which is no failure.
+            Ok(_) | Err(ChunkError::Source(SourceError::Referred(_))) => {}
+            Err(error) => {
+                self.count(index, SourceCounter::Failures, 1);
+                self.distrust(source, error);
+            }
         }
         outcome
     }

@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use diffcache_dataplane::serving::referrals::HostName;
+
 use crate::image::leaves::CHUNK;
 
 /// Longest time for one request, so that a silent server is left.
@@ -33,6 +35,9 @@ pub enum SourceError {
     /// The host does not have the image.
     #[error("{0}")]
     Absent(String),
+    /// The host is busy, and names another one, which has the bytes or is getting them.
+    #[error("it is busy, and names host {}", .0.as_str())]
+    Referred(HostName),
     /// The host can be connected to, and sends nothing.
     #[error("{0}")]
     Silent(String),

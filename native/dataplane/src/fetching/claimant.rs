@@ -20,6 +20,7 @@ use crate::fetching::standing::{Offence, Standing, Verdict};
 use crate::gate::{lock, Cancel};
 use crate::ids::ObjectKey;
 use crate::serving::claims::Holder;
+use crate::serving::partial::Want;
 use crate::serving::server::{ClaimAnswer, ClaimRequest, Service};
 
 /// How long a host that did not answer is passed over.
@@ -434,9 +435,10 @@ impl Claimant {
             range: None,
             body,
             hold: 0,
-            only_present: false,
+            want: Want::Fetched,
             takes_frames: false,
             known: None,
+            requester: None,
         };
         let stop = Stop::new(Cancel::default(), self.service.gate.clone());
         Ok(self.client.exchange(remote, &ask, &stop)?.1)

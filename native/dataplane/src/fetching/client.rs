@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 
 use crate::counters::Counters;
 use crate::error::TransferError;
-pub use crate::fetching::connection::{Connection, Fault, Head, Stop};
+pub use crate::fetching::connection::{Connection, Fault, Head, Referral, Stop};
 use crate::fetching::minimum_rate::Floors;
 use crate::fetching::standing::Offence;
 use crate::gate::lock;
 use crate::ids::{Kind, ObjectKey};
 use crate::serving::hints;
+use crate::serving::partial::Want;
+use crate::serving::referrals::{self, HostName};
 use crate::serving::server::{self, ErrorBody};
 use crate::traces::{self, Trace};
 use crate::transport::auth::{self, Destination, Keys, OldSignatures, Signed};
@@ -109,7 +111,9 @@ impl Remote {
             Fault::Stopped => TransferError::Cancelled {
                 object: self.key.to_string(),
             },
-            Fault::Broken(_) | Fault::Unreachable(_) => self.unavailable(fault.to_string()),
+            Fault::Broken(_) | Fault::Unreachable(_) | Fault::Referred(_) => {
+                self.unavailable(fault.to_string())
+            }
             Fault::Slow { reason, arriving } => TransferError::PeerSlow {
                 peer: self.peer.to_string(),
                 object: self.key.to_string(),
@@ -183,12 +187,14 @@ pub struct Ask<'a> {
     pub body: &'a [u8],
     /// For how many seconds the asking side may come back for more.
     pub hold: u64,
-    /// Whether only what the peer has now is asked for.
-    pub only_present: bool,
+    /// What becomes of bytes that the peer lacks.
+    pub want: Want,
     /// Whether the peer may answer in frames.
     pub takes_frames: bool,
     /// What is known here of the image, if hints are wanted.
     pub known: Option<&'a str>,
+    /// This host's name, if it follows a referral.
+    pub requester: Option<&'a HostName>,
 }
 
 /// A question that every peer answers.
@@ -198,9 +204,10 @@ const HEALTH: Ask<'static> = Ask {
     range: None,
     body: b"",
     hold: 0,
-    only_present: false,
+    want: Want::Fetched,
     takes_frames: false,
     known: None,
+    requester: None,
 };
 
 impl Client {
@@ -413,8 +420,13 @@ impl Client {
         if ask.hold > 0 {
             message.push_str(&format!("X-DiffCache-Hold: {}\r\n", ask.hold));
         }
-        if ask.only_present {
-            message.push_str("X-DiffCache-Fetch: no\r\n");
+        match ask.want {
+            Want::Present => message.push_str("X-DiffCache-Fetch: no\r\n"),
+            Want::Arriving => message.push_str("X-DiffCache-Fetch: arriving\r\n"),
+            Want::Fetched => {}
+        }
+        if let Some(name) = ask.requester {
+            message.push_str(&format!("{}: {}\r\n", referrals::HEADER, name.as_str()));
         }
         if ask.takes_frames {
             message.push_str(&format!("X-DiffCache-Accept: {}\r\n", frames::CODING));
@@ -525,6 +537,10 @@ impl Client {
         let body = connection.read_whole(head.length.min(LONGEST_ERROR), stop)?;
         if head.length > LONGEST_ERROR {
             connection.end_after_this();
+        }
+        if let (307, Some(to)) = (head.status, head.referred) {
+            let hints = head.hints;
+            return Err(Fault::Referred(Box::new(Referral { to, hints })));
         }
         let answer: Option<ErrorBody> = serde_json::from_slice(&body).ok();
         let reason = answer.map_or_else(|| "no reason given".to_owned(), |answer| answer.error);

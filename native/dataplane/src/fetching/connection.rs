@@ -10,6 +10,7 @@ use crate::fetching::minimum_rate::{MinimumRate, TooSlow};
 use crate::gate::{Cancel, Gate};
 use crate::ids::ObjectKey;
 use crate::serving::hints;
+use crate::serving::referrals::{self, HostName};
 use crate::transport::auth;
 use crate::transport::frames;
 use crate::transport::session::SessionError;
@@ -96,9 +97,21 @@ pub enum Fault {
     /// The caller or the plane ended the operation.
     #[error("stopped")]
     Stopped,
+    /// The peer is busy, and names another one.
+    #[error("it referred a request to another host, and was not asked to")]
+    Referred(Box<Referral>),
     /// Anything that another connection would not change.
     #[error(transparent)]
     Final(#[from] TransferError),
+}
+
+/// The host that a busy peer names. Nothing of it is checked.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// Name of the host.
+    pub to: HostName,
+    /// What the peer knows of the image, if it was asked for that.
+    pub hints: Option<String>,
 }
 
 impl Fault {
@@ -138,6 +151,8 @@ pub struct Head {
     pub framed: bool,
     /// What the peer knows of the image, if it was asked for that; not checked.
     pub hints: Option<String>,
+    /// Another host that the peer names, if it is busy.
+    pub referred: Option<HostName>,
 }
 
 /// A connection to a peer and the bytes read ahead on it.
@@ -383,6 +398,7 @@ pub fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usi
         arriving: false,
         framed: false,
         hints: None,
+        referred: None,
     };
     let (mut length_given, mut chunked) = (false, false);
     for header in response.headers.iter() {
@@ -406,6 +422,9 @@ pub fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usi
             "transfer-encoding" => return Err(broken("a transfer coding was not asked for")),
             "x-diffcache-coding" if text == frames::CODING => head.framed = true,
             "x-diffcache-coding" => return Err(broken("a coding was not asked for")),
+            name if name.eq_ignore_ascii_case(referrals::HEADER) => {
+                head.referred = HostName::parse(text);
+            }
             "connection" => *reusable &= !text.eq_ignore_ascii_case("close"),
             _ => {}
         }

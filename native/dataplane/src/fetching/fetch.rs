@@ -21,6 +21,7 @@ use crate::flight::Flight;
 use crate::gate::lock;
 use crate::ids::{hex, Kind, ObjectKey};
 use crate::progress::Meter;
+use crate::serving::partial::Want;
 use crate::shaper::{Place, Shaper};
 use crate::transport::frames;
 
@@ -196,9 +197,10 @@ impl Transfer<'_> {
             range,
             body: b"",
             hold: 0,
-            only_present: false,
+            want: Want::Fetched,
             takes_frames: self.frames && self.remote.key.kind == Kind::Templates,
             known: None,
+            requester: None,
         };
         self.client.send(connection, self.remote, &ask)
     }

@@ -14,6 +14,7 @@ use crate::fetching::minimum_rate::MinimumRate;
 use crate::fetching::window::Window;
 use crate::gate::lock;
 use crate::ids::Kind;
+use crate::serving::partial::Want;
 use crate::shaper::{Place, Shaper};
 use crate::transport::frames;
 
@@ -51,9 +52,10 @@ impl HttpSource {
             range: None,
             body: b"",
             hold: HOLD_SECONDS,
-            only_present: false,
+            want: Want::Fetched,
             takes_frames: false,
             known: None,
+            requester: None,
         };
         let (head, _) = client.exchange(&remote, &ask, &stop)?;
         let window = (remote.key.kind == Kind::Patches).then(|| Window::new(WINDOW_BYTES));
@@ -134,9 +136,10 @@ impl HttpSource {
             range: Some(range),
             body: b"",
             hold: HOLD_SECONDS,
-            only_present: false,
+            want: Want::Fetched,
             takes_frames: self.frames,
             known: None,
+            requester: None,
         };
         connection.expect(MinimumRate::new(self.client.floors(), false));
         self.client.send(connection, &self.remote, &ask)?;

@@ -14,7 +14,8 @@ use crate::ids::{Kind, ObjectKey};
 use crate::serving::borrowed::VerifiedReader;
 use crate::serving::hints;
 use crate::serving::objects::Found;
-use crate::serving::partial::{PartialError, PartialReader, Piece, Want};
+use crate::serving::partial::{PartialError, PartialReader, Piece, Want, ARRIVING_TIME};
+use crate::serving::referrals;
 use crate::serving::request::{self, Request};
 use crate::serving::server::{After, Connection, Length, Refusal};
 use crate::shaper::Place;
@@ -24,6 +25,8 @@ use crate::transport::frames;
 const SLOWEST_RATE: f64 = 1024.0;
 /// Level of zstd of frames.
 const LEVEL: i32 = 1;
+/// How long bytes that the kernel has taken may be on their way until they count as sent.
+const LONGEST_SENDING: Duration = Duration::from_secs(2);
 
 impl Connection<'_> {
     /// Answers a request for an object's bytes.
@@ -68,7 +71,17 @@ impl Connection<'_> {
                 {
                     traces.note(trace, key, began, length);
                 }
+                if body.is_counted() && sent.is_ok() {
+                    self.wire.wait_until_taken(LONGEST_SENDING);
+                }
                 sent.map(|()| after)
+            }
+            // No failure: another host has the bytes, and hints come with this answer.
+            Err(Refusal::Referred(name)) => {
+                let known = request.known.as_ref();
+                let hints = known.map_or(String::new(), |known| self.hints(key, known));
+                let fields = format!("{}: {}\r\n{hints}", referrals::HEADER, name.as_str());
+                self.decline(method, &Refusal::Referred(name), after, &fields)
             }
             Err(refusal) => self.refuse(method, &refusal, after),
         }
@@ -95,13 +108,14 @@ impl Connection<'_> {
         let found = self.service.objects.find(key);
         let found = found.map_err(|error| Refusal::NotServable(error.to_string()))?;
         // What is arriving is waited for, unless only what is here is asked for.
-        let stall = match request.only_present {
-            true => Duration::ZERO,
-            false => self.service.limits.stall,
+        let stall = match request.want {
+            Want::Present => Duration::ZERO,
+            Want::Arriving => ARRIVING_TIME,
+            Want::Fetched => self.service.limits.stall,
         };
-        let not_here = |error| match request.only_present {
-            true => Refusal::Missing,
-            false => Refusal::Stalled(error),
+        let not_here = |error| match request.want {
+            Want::Present | Want::Arriving => Refusal::Missing,
+            Want::Fetched => Refusal::Stalled(error),
         };
         let (mut content, size) = match found.ok_or(Refusal::Missing)? {
             Found::Whole(file, size) => (Content::Whole(file), size),
@@ -115,11 +129,13 @@ impl Connection<'_> {
             }
             Found::Partial(partial) => {
                 let size = partial.size();
-                let want = match request.only_present {
-                    true => Want::Present,
-                    false => Want::Fetched,
+                let requester = match request.want {
+                    Want::Fetched => request.requester.clone(),
+                    // Those that were referred here are not referred on.
+                    Want::Present | Want::Arriving => None,
                 };
-                (Content::Partial(PartialReader::new(partial, want)), size)
+                let reader = PartialReader::new(partial, request.want).referable(requester);
+                (Content::Partial(reader), size)
             }
         };
         let range = request::resolve_range(&request.range, size).map_err(Refusal::Request)?;
@@ -131,6 +147,7 @@ impl Connection<'_> {
             Content::Partial(reader) if request.method == "GET" && start < end => {
                 reader.read(start, end).map_err(|error| match error {
                     PartialError::Absent => Refusal::Missing,
+                    PartialError::Referred(name) => Refusal::Referred(name),
                     error => Refusal::Unfetched(error),
                 })?;
             }
@@ -373,6 +390,11 @@ impl Body {
     fn status_and_length(&self) -> (u16, u64) {
         let status = if self.partial { 206 } else { 200 };
         (status, self.end - self.start)
+    }
+
+    /// Whether diffcached is to know when it was sent.
+    fn is_counted(&self) -> bool {
+        matches!(&self.content, Content::Partial(reader) if reader.is_counted())
     }
 
     /// Whether the answer to a request for it may be in frames.

@@ -7,6 +7,7 @@ pub mod claims;
 pub mod hints;
 pub mod objects;
 pub mod partial;
+pub mod referrals;
 pub mod request;
 pub mod server;
 mod sigpipe;

@@ -4,7 +4,7 @@
 //! on the socket `peers` beside that file; it fetches what is absent, or does not, and verifies what an unclean end left. Then the range goes from the
 //! file to the reader.
 //!
-//! A request on the socket is one byte, 0 for what is there or 1 for what can be fetched, then the offset and the length of the range, u64 little-endian
+//! A request on the socket is one byte, 0 for what is there, 1 for what can be fetched or 2 for what is there or arriving, then the offset and the length of the range, u64 little-endian
 //! each. The answer is one byte: 0 if the range is in the file, 1 if it is absent, 2 if it could not be fetched, 3 if its bytes follow (where the
 //! disk did not take them). A connection carries any number of requests, of one reader after the other.
 
@@ -21,6 +21,7 @@ use crate::gate::lock;
 use crate::ids::ObjectKey;
 use crate::serving::hints;
 use crate::serving::objects::{regular_size, ObjectsError};
+use crate::serving::referrals::{self, HostName, ReferableRequest, Turn};
 
 /// Name of the socket in the folder of an image.
 pub const SOCKET: &str = "peers";
@@ -28,6 +29,8 @@ pub const SOCKET: &str = "peers";
 pub const LONGEST_RANGE: u64 = 1 << 20;
 /// How long diffcached may take to fetch a range.
 pub const FETCH_TIME: Duration = Duration::from_secs(25);
+/// How long it may wait for a range that is arriving.
+pub const ARRIVING_TIME: Duration = Duration::from_secs(2);
 /// Its answer comes a little later than that at the latest.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 const REQUEST_LEN: usize = 17;
@@ -42,6 +45,8 @@ pub enum Want {
     Present,
     /// They are fetched, but not from another host that would fetch them for this one.
     Fetched,
+    /// They are waited for if they are on their way, and else not sent.
+    Arriving,
 }
 
 /// A range that the data plane is about to send.
@@ -56,9 +61,13 @@ pub struct RangeRequest {
 }
 
 impl RangeRequest {
-    fn encode(self) -> [u8; REQUEST_LEN] {
+    pub(super) fn encode(self) -> [u8; REQUEST_LEN] {
         let mut bytes = [0; REQUEST_LEN];
-        bytes[0] = u8::from(self.want == Want::Fetched);
+        bytes[0] = match self.want {
+            Want::Present => 0,
+            Want::Fetched => 1,
+            Want::Arriving => 2,
+        };
         bytes[1..9].copy_from_slice(&self.offset.to_le_bytes());
         bytes[9..].copy_from_slice(&self.len.to_le_bytes());
         bytes
@@ -84,6 +93,7 @@ impl RangeRequest {
         let want = match bytes[0] {
             0 if is_range => Want::Present,
             1 if is_range => Want::Fetched,
+            2 if is_range => Want::Arriving,
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         Ok(Some(RangeRequest { want, offset, len }))
@@ -123,7 +133,12 @@ impl RangeAnswer {
     fn read(stream: &mut impl Read, len: u64) -> io::Result<RangeAnswer> {
         let mut kind = [0];
         stream.read_exact(&mut kind)?;
-        match kind[0] {
+        RangeAnswer::read_rest(kind[0], stream, len)
+    }
+
+    /// Read what follows the first byte of an answer.
+    pub(super) fn read_rest(kind: u8, stream: &mut impl Read, len: u64) -> io::Result<RangeAnswer> {
+        match kind {
             0 => Ok(RangeAnswer::InFile),
             1 => Ok(RangeAnswer::Absent),
             2 => Ok(RangeAnswer::Failed),
@@ -160,9 +175,20 @@ impl Connections {
         folder: &File,
         run: impl Fn(&UnixStream) -> io::Result<T>,
     ) -> io::Result<T> {
+        let (found, stream) = self.begin(folder, run)?;
+        self.keep(stream);
+        Ok(found)
+    }
+
+    /// Make an exchange as `exchange` does, and return the connection, too.
+    fn begin<T>(
+        &self,
+        folder: &File,
+        run: impl Fn(&UnixStream) -> io::Result<T>,
+    ) -> io::Result<(T, UnixStream)> {
         if let Some(stream) = self.take() {
             match run(&stream) {
-                Ok(found) => return Ok(self.keep(stream, found)),
+                Ok(found) => return Ok((found, stream)),
                 Err(error) if is_ended(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -170,8 +196,7 @@ impl Connections {
         let stream = UnixStream::connect(within(folder, self.socket))?;
         stream.set_read_timeout(Some(self.time))?;
         stream.set_write_timeout(Some(self.time))?;
-        let found = run(&stream)?;
-        Ok(self.keep(stream, found))
+        Ok((run(&stream)?, stream))
     }
 
     fn take(&self) -> Option<UnixStream> {
@@ -179,13 +204,12 @@ impl Connections {
         (since.elapsed() < IDLE_TIME).then_some(stream)
     }
 
-    fn keep<T>(&self, stream: UnixStream, found: T) -> T {
+    fn keep(&self, stream: UnixStream) {
         let mut idle = lock(&self.idle);
         idle.retain(|(_, since)| since.elapsed() < IDLE_TIME);
         if idle.len() < MOST_IDLE {
             idle.push((stream, Instant::now()));
         }
-        found
     }
 }
 
@@ -202,6 +226,7 @@ pub struct Partial {
     size: u64,
     ranges: Connections,
     hints: Connections,
+    referrals: Connections,
 }
 
 impl Partial {
@@ -222,6 +247,7 @@ impl Partial {
             size,
             ranges: Connections::new(SOCKET, ANSWER_TIME),
             hints: Connections::new(hints::SOCKET, hints::ANSWER_TIME),
+            referrals: Connections::new(referrals::SOCKET, ANSWER_TIME),
         })
     }
 
@@ -251,6 +277,56 @@ impl Partial {
             RangeAnswer::read(&mut stream, request.len)
         })
     }
+
+    /// Ask for a range for a host that follows referrals, and return what counts it until it was sent.
+    fn ask_for(
+        self: &Arc<Self>,
+        request: ReferableRequest,
+    ) -> io::Result<(Turn, Option<Answering>)> {
+        let begun = self.referrals.begin(&self.folder, |mut stream| {
+            request.write(&mut stream)?;
+            Turn::read(&mut stream, request.range.len)
+        });
+        match begun {
+            Ok((turn, stream)) if turn.is_sent() => {
+                let partial = self.clone();
+                let stream = Some(stream);
+                Ok((turn, Some(Answering { partial, stream })))
+            }
+            Ok((turn, stream)) => {
+                self.referrals.keep(stream);
+                Ok((turn, None))
+            }
+            // diffcached refers none, is of an earlier release, or takes no more connections there.
+            Err(error) if has_no_listener(&error) || is_ended(&error) => {
+                Ok((Turn::Here(self.ask(request.range)?), None))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn has_no_listener(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotFound};
+    matches!(error.kind(), NotFound | ConnectionRefused)
+}
+
+/// A range that is being sent, as diffcached knows until this is dropped.
+struct Answering {
+    partial: Arc<Partial>,
+    stream: Option<UnixStream>,
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let Some(mut stream) = self.stream.take() else {
+            return;
+        };
+        // Otherwise it learns from the end of the connection.
+        if referrals::write_sent(&mut stream).is_ok() {
+            self.partial.referrals.keep(stream);
+        }
+    }
 }
 
 /// The path of an entry of an open folder, short enough for a socket.
@@ -262,6 +338,9 @@ fn within(folder: &File, name: &str) -> PathBuf {
 pub struct PartialReader {
     partial: Arc<Partial>,
     want: Want,
+    /// The host that is about to read, if it follows referrals.
+    requester: Option<HostName>,
+    answering: Option<Answering>,
     /// The bytes from the first offset up to the second may be read: from here, or from the file.
     ready: (u64, u64),
     bytes: Option<Vec<u8>>,
@@ -281,6 +360,9 @@ pub enum PartialError {
     /// They are not there.
     #[error("the object is arriving here, and this range has not arrived")]
     Absent,
+    /// Another host has them, or is getting them.
+    #[error("this host is busy, ask host {}", .0.as_str())]
+    Referred(HostName),
     /// No source serves them.
     #[error("the object is arriving here, but this range cannot be had now")]
     Failed,
@@ -295,9 +377,21 @@ impl PartialReader {
         PartialReader {
             partial,
             want,
+            requester: None,
+            answering: None,
             ready: (0, 0),
             bytes: None,
         }
+    }
+
+    /// Let diffcached refer the host that is about to read, if all that it reads is one range of diffcached's.
+    pub fn referable(self, requester: Option<HostName>) -> PartialReader {
+        PartialReader { requester, ..self }
+    }
+
+    /// Whether diffcached is to know when the bytes were sent.
+    pub fn is_counted(&self) -> bool {
+        self.answering.is_some()
     }
 
     /// Return bytes from `position` on, none at or after `end`; have them fetched if they are absent and wanted.
@@ -329,7 +423,23 @@ impl PartialReader {
             len: stop - position,
         };
         self.bytes = None;
-        match self.partial.ask(request)? {
+        let requester = self.requester.take().filter(|_| stop == end);
+        let turn = match requester {
+            None => Turn::Here(self.partial.ask(request)?),
+            Some(requester) => {
+                let range = request;
+                let (turn, answering) = self
+                    .partial
+                    .ask_for(ReferableRequest { range, requester })?;
+                self.answering = answering;
+                turn
+            }
+        };
+        let answer = match turn {
+            Turn::Here(answer) => answer,
+            Turn::At(name) => return Err(PartialError::Referred(name)),
+        };
+        match answer {
             RangeAnswer::InFile => {}
             RangeAnswer::Bytes(bytes) => self.bytes = Some(bytes),
             RangeAnswer::Absent => return Err(PartialError::Absent),
@@ -359,6 +469,7 @@ mod tests {
         for wanted in [
             request(Want::Present, 0, 1),
             request(Want::Fetched, u64::MAX - LONGEST_RANGE, LONGEST_RANGE),
+            request(Want::Arriving, 7, 9),
         ] {
             let read = RangeRequest::read(&mut &wanted.encode()[..]).unwrap();
             assert_eq!(read, Some(wanted));
@@ -389,7 +500,7 @@ mod tests {
             );
         }
         let mut other = request(Want::Present, 0, 1).encode();
-        other[0] = 2;
+        other[0] = 3;
         assert!(RangeRequest::read(&mut &other[..]).is_err());
         assert!(RangeRequest::read(&mut &other[..9]).is_err());
     }

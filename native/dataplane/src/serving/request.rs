@@ -5,6 +5,8 @@
 
 use crate::ids::ObjectKey;
 use crate::serving::hints;
+use crate::serving::partial::Want;
+use crate::serving::referrals::{self, HostName};
 use crate::traces::{self, Trace};
 use crate::transport::frames;
 
@@ -92,14 +94,16 @@ pub struct Request {
     pub keep_alive: bool,
     /// For how many seconds the peer may come back for more of the object.
     pub hold: u64,
-    /// Whether only what is here now is asked for.
-    pub only_present: bool,
+    /// What becomes of bytes that are absent here.
+    pub want: Want,
     /// Whether frames are taken in place of a template's bytes.
     pub takes_frames: bool,
     /// What the object is read for, if the peer traces that.
     pub trace: Option<Trace>,
     /// What the peer knows of an image, if it requests hints.
     pub known: Option<String>,
+    /// The requester's name, if it follows referrals.
+    pub requester: Option<HostName>,
 }
 
 /// Longest time that a reader is counted while it is away, in seconds.
@@ -131,10 +135,11 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
         body_length: 0,
         keep_alive: version == 1,
         hold: 0,
-        only_present: false,
+        want: Want::Fetched,
         takes_frames: false,
         trace: None,
         known: None,
+        requester: None,
     };
     read_headers(head.headers, &mut request)?;
     Ok(Some((request, length)))
@@ -151,6 +156,7 @@ struct Texts {
     fetch: Option<String>,
     accept: Option<String>,
     trace: Option<String>,
+    refer: Option<String>,
 }
 
 fn read_headers(
@@ -174,6 +180,7 @@ fn read_headers(
             "x-diffcache-fetch" => &mut texts.fetch,
             "x-diffcache-accept" => &mut texts.accept,
             name if name.eq_ignore_ascii_case(traces::HEADER) => &mut texts.trace,
+            name if name.eq_ignore_ascii_case(referrals::HEADER) => &mut texts.refer,
             "transfer-encoding" => return Err(RequestError::LengthRequired),
             "expect" => return Err(RequestError::Expectation),
             _ => continue,
@@ -201,12 +208,13 @@ impl Texts {
             ))?;
             request.hold = seconds.min(LONGEST_HOLD);
         }
-        request.only_present = match self.fetch.as_deref() {
-            None => false,
-            Some("no") => true,
+        request.want = match self.fetch.as_deref() {
+            None => Want::Fetched,
+            Some("no") => Want::Present,
+            Some("arriving") => Want::Arriving,
             Some(_) => {
                 return Err(RequestError::Malformed(
-                    "X-DiffCache-Fetch is no, or not given",
+                    "X-DiffCache-Fetch is no or arriving, or not given",
                 ))
             }
         };
@@ -216,6 +224,7 @@ impl Texts {
             .is_some_and(|text| text.split(',').any(|each| each.trim() == frames::CODING));
         // A text that cannot be one is no reason not to serve.
         request.trace = self.trace.as_deref().and_then(Trace::parse);
+        request.requester = self.refer.as_deref().and_then(HostName::parse);
         request.range = self.range.unwrap_or_default();
         request.host = self.host.unwrap_or_default();
         Ok(())
@@ -318,6 +327,27 @@ mod tests {
         for cut in 0..bytes.len() {
             assert_eq!(parse(&bytes[..cut]).unwrap(), None);
         }
+    }
+
+    #[test]
+    fn what_cannot_be_a_name_is_no_reason_not_to_serve() {
+        let requester = |text: &str| {
+            let bytes = head(&format!("GET / HTTP/1.1\nX-DiffCache-Refer: {text}"));
+            parse(&bytes).unwrap().unwrap().0.requester
+        };
+        assert_eq!(requester("host-3"), HostName::parse("host-3"));
+        assert_eq!(requester("a b"), None);
+    }
+
+    #[test]
+    fn what_becomes_of_absent_bytes_is_said_by_words() {
+        let want = |text: &str| {
+            let bytes = head(&format!("GET / HTTP/1.1\nX-DiffCache-Fetch: {text}"));
+            parse(&bytes).map(|found| found.unwrap().0.want)
+        };
+        assert_eq!(want("no"), Ok(Want::Present));
+        assert_eq!(want("arriving"), Ok(Want::Arriving));
+        assert!(want("yes").is_err());
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::serving::admission::{Connections, Room};
 use crate::serving::claims::{Claims, Holder};
 use crate::serving::objects::Objects;
 use crate::serving::partial::PartialError;
+use crate::serving::referrals::HostName;
 use crate::serving::request::{self, Request, RequestError, Route};
 use crate::serving::sigpipe;
 use crate::shaper::Shaper;
@@ -270,6 +271,7 @@ pub(super) enum Refusal {
     Full(String),
     Busy,
     Plain,
+    Referred(HostName),
 }
 
 impl Refusal {
@@ -281,6 +283,7 @@ impl Refusal {
             Refusal::NotServable(_) => 500,
             Refusal::Stalled(_) | Refusal::Unfetched(_) | Refusal::Full(_) | Refusal::Busy => 503,
             Refusal::Plain => 426,
+            Refusal::Referred(_) => 307,
         }
     }
 
@@ -298,6 +301,10 @@ impl Refusal {
             Refusal::Full(text) => (text.clone(), "full"),
             Refusal::Busy => (BUSY.to_owned(), "busy"),
             Refusal::Plain => (ASK_BY_TLS.to_owned(), "plain"),
+            Refusal::Referred(name) => (
+                format!("this host is busy, ask host {}", name.as_str()),
+                "referred",
+            ),
         };
         ErrorBody {
             error,
@@ -570,12 +577,24 @@ impl Connection<'_> {
             Event::Failed
         };
         self.service.counters.count(event);
+        let fields = match status {
+            401 => "WWW-Authenticate: DiffCache\r\n",
+            _ => "",
+        };
+        self.decline(method, refusal, after, fields)
+    }
+
+    /// Sends why the object is not sent, with further fields.
+    pub(super) fn decline(
+        &mut self,
+        method: &str,
+        refusal: &Refusal,
+        after: After,
+        fields: &str,
+    ) -> io::Result<After> {
         let body = serde_json::to_string(&refusal.body())?;
-        let mut fields = JSON.to_owned();
-        if status == 401 {
-            fields.push_str("WWW-Authenticate: DiffCache\r\n");
-        }
-        let message = self.head(status, Length::Known(body.len() as u64), after, &fields);
+        let length = Length::Known(body.len() as u64);
+        let message = self.head(refusal.status(), length, after, &format!("{JSON}{fields}"));
         self.send_small(method, message, &body)?;
         Ok(after)
     }
@@ -634,6 +653,7 @@ fn head(status: u16, length: Length, after: After, fields: &str) -> String {
     let phrase = match status {
         200 => "OK",
         206 => "Partial Content",
+        307 => "Temporary Redirect",
         401 => "Unauthorized",
         404 => "Not Found",
         405 => "Method Not Allowed",

@@ -7,7 +7,7 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::HashMap;
 
 use self::pushing::Trees;
-use self::referring::Referrals;
+use self::referring::Waiting;
 use super::ports::{Agenda, Happening, Instance, Port, Request};
 use super::report::{Boot, Distinct, Event, Report, Requests};
 use super::{half_ns, sending_ns, Mode, ReplayError, Scenario, MAX_NS};
@@ -15,6 +15,7 @@ use crate::chunks::{Chunk, ChunkSet};
 use crate::learn::{Learner, Reader, Reply};
 use crate::profile::Profile;
 use crate::queue::Queue;
+use crate::referrals::Referrals;
 use crate::sequence::Sequences;
 use crate::tree::Visit;
 
@@ -67,6 +68,7 @@ struct Engine<'a> {
     arriving: HashMap<Chunk, Vec<Request>>,
     trees: Trees,
     referrals: Referrals,
+    waiting: Waiting,
     learner: Learner,
     read: Distinct,
     visit: Visit,
@@ -106,7 +108,8 @@ pub fn run(
         lan: vec![Port::default(); count],
         arriving: HashMap::new(),
         trees: Trees::new(scenario.fan_out),
-        referrals: Referrals::default(),
+        referrals: Referrals::new(scenario.fan_out),
+        waiting: Waiting::default(),
         learner: Learner::new(chunks, scenario.least(), known),
         read: Distinct::default(),
         visit: Visit::default(),

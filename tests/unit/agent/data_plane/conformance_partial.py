@@ -116,6 +116,81 @@ class PartialTests(conformance.DataPlaneTests):
         self.addCleanup(thread.join)
         return asked
 
+    def refer(self, *answers):
+        """Answer referable requests, as diffcached does.
+
+        :return: the requests, and what came after each answer
+        """
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(str(self.folder / 'referrals'))
+        listener.listen()
+        asked = []
+
+        def serve():
+            for answer in answers:
+                connection, _ = listener.accept()
+                with connection, connection.makefile('rwb') as stream:
+                    if not answer:
+                        continue
+                    range_ = struct.unpack('<BQQ', stream.read(17))
+                    name = stream.read(stream.read(1)[0])
+                    stream.write(answer)
+                    stream.flush()
+                    is_sent = answer[0] in (0, 3)
+                    asked.append((*range_, name,
+                                  stream.read(1) if is_sent else None))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        self.addCleanup(thread.join)
+        return asked
+
+    def get_referral(self, *fields):
+        """Ask for the second leaf; return the status and three fields."""
+        headers = {'Range': f'bytes={LEAF}-{2 * LEAF - 1}'}
+        with contextlib.closing(http.client.HTTPConnection(
+                *urllib.parse.urlsplit(self.serving.url).netloc.split(':'),
+                timeout=60)) as connection:
+            connection.request('GET', f'/v1/objects/templates/{self.key.id}',
+                               headers=headers | dict(fields))
+            response = connection.getresponse()
+            response.read()
+            return (response.status, *map(response.getheader, (
+                'X-DiffCache-Refer', 'Location', 'X-DiffCache-Hints')))
+
+    def test_those_who_announce_it_are_referred_to_other_hosts(self):
+        self.serving.attach(self.key, self.folder)
+        self.listen()
+        self.answers = {0: b'\0', 1: b'\0', 2: b'\0'}
+        named = ('X-DiffCache-Refer', 'reader')
+        # diffcached of an earlier release, or one that refers none.
+        self.assertEqual((206, None, None, None), self.get_referral(named))
+        asked = self.refer(b'\0', b'\4\6host-3', b'\4\6host-3', b'\1',
+                           b'\4\3a\nb', b'')
+        self.assertEqual((206, None, None, None), self.get_referral(named))
+        self.assertEqual((307, 'host-3', None, None),
+                         self.get_referral(named))
+        self.teach(b'Yg==')
+        self.assertEqual((307, 'host-3', None, 'Yg=='), self.get_referral(
+            named, ('X-DiffCache-Known', 'YQ==')))
+        self.assertEqual(404, self.get_referral(named)[0])
+        # No name of a host.
+        self.assertEqual(503, self.get_referral(named)[0])
+        # diffcached takes no more connections there.
+        self.assertEqual((206, None, None, None), self.get_referral(named))
+        whole = (1, LEAF, LEAF, b'reader')
+        self.assertEqual(
+            [(*whole, b'\0'), *4 * [(*whole, None)]], asked)
+        # Nobody else is, nor those who were referred here.
+        for fields in ((), (('X-DiffCache-Refer', 'a b'),),
+                       (named, ('X-DiffCache-Fetch', 'no')),
+                       (named, ('X-DiffCache-Fetch', 'arriving'))):
+            self.assertEqual((206, None, None, None),
+                             self.get_referral(*fields))
+        self.assertEqual([1, 1, 1, 1, 0, 2],
+                         [each[0] for each in self.asked])
+
     def test_hints_ride_on_replies_to_those_who_ask_for_them(self):
         self.serving.attach(self.key, self.folder)
         self.listen()

@@ -141,7 +141,13 @@ fn a_read_waits_for_its_leaves_and_not_for_the_chunk() {
 /// Regression: with the home left alone this host was the home, and a read beyond what had arrived fetched the chunk once more.
 #[test]
 fn a_chunk_whose_home_does_not_serve_it_is_fetched_once() {
-    let home = Home::new(Box::new(Absent), Box::new(Absent));
+    let ways = Ways {
+        asked: Box::new(Absent),
+        asked_again: Box::new(Absent),
+        looked_at: Box::new(Absent),
+        referred: Box::new(Absent),
+    };
+    let home = Home::new("home", ways);
     let halted = Halted::with_homes(|_| (), Homes::new(vec![Some(home), None]));
     halted.go_on.send(LEAF + 10).unwrap();
     halted.assert_read(5, 100);

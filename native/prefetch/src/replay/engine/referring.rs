@@ -1,41 +1,33 @@
 //! Requests that a home refers to instances which got the chunk from it, or are about to.
 
 use std::collections::HashMap;
+use std::iter;
 
 use super::super::ports::{Happening, Instance, Request};
 use super::super::{half_ns, Mode};
 use super::Engine;
 use crate::chunks::Chunk;
 
-/// Which instances requested which chunk, and which requests wait at others than homes.
-#[derive(Debug, Clone, Default)]
-pub struct Referrals {
-    /// By chunk, in the order in which their requests were answered.
-    asked: HashMap<Chunk, Vec<Instance>>,
-    /// Requests at an instance that has not got the chunk yet.
-    waiting: HashMap<(Instance, Chunk), Vec<Request>>,
-}
+/// Requests at an instance that has not got the chunk yet.
+pub type Waiting = HashMap<(Instance, Chunk), Vec<Request>>;
 
 impl Engine<'_> {
     /// Lets a home answer a request for a chunk that it has.
     ///
-    /// With as many requests at its port as the fan-out *f*, it refers the requester of place *p* to
-    /// that of place *p/f* - 1. The requesters form a tree, and none is sent what it did not ask for.
+    /// With as many requests at its port as the fan-out, it refers further ones. None is sent what it
+    /// did not ask for.
     pub fn answer(&mut self, now: u64, home: Instance, request: Request) {
         if self.mode != Mode::Refer {
             self.enter_port(now, Some(home), request);
             return;
         }
-        let fan_out = self.scenario.fan_out;
-        let is_busy = self.lan[home as usize].requests() >= fan_out;
-        let asked = self.referrals.asked.entry(request.chunk).or_default();
-        let place = asked.len();
-        asked.push(request.instance);
-        if !is_busy || place < fan_out {
+        let is_busy = self.lan[home as usize].requests() >= self.scenario.fan_out;
+        let chunk = iter::once(request.chunk);
+        let other = self.referrals.note(chunk, request.instance, is_busy);
+        let Some(other) = other else {
             self.enter_port(now, Some(home), request);
             return;
-        }
-        let other = asked[place / fan_out - 1];
+        };
         let round_trip = half_ns(self.scenario.links.lan_rtt_ms).saturating_mul(2);
         let at = now.saturating_add(round_trip);
         self.agenda.add(at, Happening::AtOther(other, request));
@@ -47,14 +39,14 @@ impl Engine<'_> {
             self.enter_port(now, Some(other), request);
         } else {
             let place = (other, request.chunk);
-            let waiting = self.referrals.waiting.entry(place).or_default();
+            let waiting = self.waiting.entry(place).or_default();
             waiting.push(request);
         }
     }
 
     /// Lets an instance that has got a chunk send it to those that were referred to it.
     pub fn serve_referred(&mut self, now: u64, instance: Instance, chunk: Chunk) {
-        let waiting = self.referrals.waiting.remove(&(instance, chunk));
+        let waiting = self.waiting.remove(&(instance, chunk));
         for request in waiting.unwrap_or_default() {
             self.enter_port(now, Some(instance), request);
         }
