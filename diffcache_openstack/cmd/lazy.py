@@ -32,7 +32,7 @@ from diffcache_openstack.prefetch import scenario as scenarios
 
 
 class _Rows(columns.FormattableColumn):
-    """A long list: its length for people."""
+    """A long list: tables show its length only."""
 
     def human_readable(self) -> str:
         return f'{len(self._value)} entries (shown by -f json)'

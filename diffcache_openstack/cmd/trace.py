@@ -33,7 +33,7 @@ _TRACE_HELP = (
 
 
 class _Rows(columns.FormattableColumn):
-    """A long list: its length for people."""
+    """A long list: tables show its length only."""
 
     def human_readable(self) -> str:
         return f'{len(self._value)} entries (shown by -f json)'
