@@ -73,17 +73,22 @@ def _key(args: argparse.Namespace) -> bytes | None:
     return version_store.read_key(args.key_file) if args.key_file else None
 
 
-def _alpha(text: str) -> float | str:
-    if text == _AUTO:
-        return text
+def _share(text: str) -> float:
     try:
-        value = float(text)
+        share = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
+        share = -1.0
+    if not 0 <= share <= 1:
         raise argparse.ArgumentTypeError(
-            f'{text!r} is neither {_AUTO} nor a number from 0 to 1')
-    return value
+            f'{text!r} is not a number from 0 to 1')
+    return share
+
+
+def _alpha(text: str) -> float | str:
+    try:
+        return text if text == _AUTO else _share(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f'{error}, nor {_AUTO}') from error
 
 
 def parse_rate(text: str) -> float:
@@ -121,17 +126,6 @@ def _count(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f'{text!r} is not a whole number of at least 0')
     return count
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a number from 0 to 1')
-    return share
 
 
 def _series(text: str) -> str:
