@@ -302,7 +302,9 @@ def _read_status(state: str) -> dict[str, typing.Any]:
         # A socket's path is at most 107 bytes long; a state folder's is not.
         folder = os.open(state, os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
-        raise NotServed(f'Cannot open {state}: {error.strerror}') from error
+        raise NotServed(
+            f'Cannot open the state folder {state} ({error.strerror}): name'
+            f' the --state of a running diffcache lazy serve.') from error
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(f'/proc/self/fd/{folder}/socket')
