@@ -63,7 +63,7 @@ def names_in(path: pathlib.Path) -> set[str]:
 
 
 def exists(dotted: str, tree: pathlib.Path) -> bool:
-    """Tell whether a dotted name is a package, a module, or in a module."""
+    """Return whether a dotted name is a package, a module, or in a module."""
     path = tree / PACKAGE
     parts = dotted.split('.')
     for number, part in enumerate(parts, start=1):

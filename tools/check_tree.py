@@ -97,7 +97,7 @@ def check_lines(name: str, text: str) -> typing.Iterator[Finding]:
 
 
 def is_module(dotted: str, tree: pathlib.Path) -> bool:
-    """Tell whether a dotted name is a module or package of this tree."""
+    """Return whether a dotted name is a module or package of this tree."""
     path = tree.joinpath(*dotted.split('.'))
     return (path.is_dir() or path.with_suffix('.py').is_file()
             or path.name == '_native')
@@ -181,7 +181,7 @@ def check_rust(text: str) -> typing.Iterator[Finding]:
 
 
 def is_python(name: str, text: str) -> bool:
-    """Tell whether a file is a module or a script of Python."""
+    """Return whether a file is a module or a script of Python."""
     return name.endswith('.py') or (
         text.startswith('#!') and 'python' in text.partition('\n')[0])
 

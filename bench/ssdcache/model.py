@@ -69,16 +69,6 @@ def best(volumes, capacity):
     return [float(hit / volume.sum()) for hit, volume in zip(hits, volumes)]
 
 
-def lru_size(rates, ratio):
-    """Return the blocks of an LRU cache that has a hit ratio."""
-    low, high = 0, len(rates)
-    while high - low > 64:
-        middle = (low + high) // 2
-        [found] = lru([rates], middle)
-        low, high = (middle, high) if found < ratio else (low, middle)
-    return high
-
-
 def requests_for(rates, distinct):
     """Return how many requests are to so many different blocks."""
     low, high = 0.0, 64.0 * distinct

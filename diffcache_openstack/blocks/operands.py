@@ -49,12 +49,15 @@ def check_readable(path: str, role: str) -> int:
 
 
 def check_output(path: str, **inputs: str) -> None:
-    """Refuse an output that would replace an input or a device.
+    """Refuse an output without a directory, or in place of an input.
 
     :param inputs: the files that are read, by their roles
     :raises InvalidInput: ``path`` is one of them, or is a directory, a
         device or anything else that is no regular file
+    :raises NotFound: its directory does not exist
     """
+    if not os.path.exists(os.path.dirname(path) or '.'):
+        raise _no_directory(path)
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -110,9 +113,12 @@ def translate_os_errors(path: str) -> Iterator[None]:
                 f'No space to write {path} ({exc.strerror}); free some and '
                 'try again.') from exc
         if isinstance(exc, FileNotFoundError):
-            raise exceptions.NotFound(
-                f'The directory of {path} does not exist; create it '
-                'first.') from exc
+            raise _no_directory(path) from exc
         reason = exc.strerror or str(exc)
         raise exceptions.InvalidInput(
             f'Cannot write {path}: {reason}.') from exc
+
+
+def _no_directory(path: str) -> exceptions.NotFound:
+    return exceptions.NotFound(
+        f'The directory of {path} does not exist; create it first.')

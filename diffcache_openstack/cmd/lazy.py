@@ -32,7 +32,7 @@ from diffcache_openstack.prefetch import scenario as scenarios
 
 
 class _Rows(columns.FormattableColumn):
-    """A long list: its length for people."""
+    """A long list: tables show its length only."""
 
     def human_readable(self) -> str:
         return f'{len(self._value)} entries (shown by -f json)'
@@ -302,7 +302,9 @@ def _read_status(state: str) -> dict[str, typing.Any]:
         # A socket's path is at most 107 bytes long; a state folder's is not.
         folder = os.open(state, os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
-        raise NotServed(f'Cannot open {state}: {error.strerror}') from error
+        raise NotServed(
+            f'Cannot open the state folder {state} ({error.strerror}): name'
+            f' the --state of a running diffcache lazy serve.') from error
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(f'/proc/self/fd/{folder}/socket')

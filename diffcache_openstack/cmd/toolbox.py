@@ -33,7 +33,7 @@ class Toolbox(console.Console):
     def configure_logging(self) -> None:
         """Keep the libraries' progress off the console."""
         super().configure_logging()
-        for library in ('matplotlib', 'oslo', 'alembic'):
+        for library in ('matplotlib', 'oslo', 'oslo_service', 'alembic'):
             logging.getLogger(library).setLevel(logging.WARNING)
         # What these log as an error, they raise as well.
         for library in ('stevedore', 'glance_store'):

@@ -18,6 +18,7 @@ from cliff import columns
 from cliff import command
 from cliff import show
 
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.cmd import progress
 from diffcache_openstack.cmd import quick
 from diffcache_openstack.ssdcache import curves
@@ -32,7 +33,7 @@ _TRACE_HELP = (
 
 
 class _Rows(columns.FormattableColumn):
-    """A long list: its length for people."""
+    """A long list: tables show its length only."""
 
     def human_readable(self) -> str:
         return f'{len(self._value)} entries (shown by -f json)'
@@ -242,6 +243,7 @@ class Pack(quick.Quick, command.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        operands.check_output(parsed_args.packed, trace=parsed_args.trace)
         with progress.of(self, 'pack') as bar:
             count = curves.pack(parsed_args.trace, parsed_args.packed, bar)
         self.app.stdout.write(f'{count} requests in {parsed_args.packed}\n')

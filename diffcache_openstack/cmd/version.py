@@ -12,6 +12,7 @@
 """``diffcache version``: versions of disks in a store."""
 
 import argparse
+import math
 import pathlib
 from typing import Any
 
@@ -58,22 +59,36 @@ def add_store_options(parser: argparse.ArgumentParser) -> None:
 def open_store(args: argparse.Namespace, **options: Any
                ) -> version_store.VersionStore:
     """Open the store that the options name."""
-    key = version_store.read_key(args.key_file) if args.key_file else None
     store = registry.open_store(args.store, args.store_config)
-    return version_store.VersionStore.open(store, key, **options)
+    return version_store.VersionStore.open(store, _key(args), **options)
+
+
+def open_to_read(args: argparse.Namespace) -> version_store.VersionStore:
+    """Open the store that the options name; create and change nothing."""
+    store = registry.open_to_read(args.store, args.store_config)
+    return version_store.VersionStore.open(store, _key(args))
+
+
+def _key(args: argparse.Namespace) -> bytes | None:
+    return version_store.read_key(args.key_file) if args.key_file else None
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a number from 0 to 1')
+    return share
 
 
 def _alpha(text: str) -> float | str:
-    if text == _AUTO:
-        return text
     try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is neither {_AUTO} nor a number from 0 to 1')
-    return value
+        return text if text == _AUTO else _share(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f'{error}, nor {_AUTO}') from error
 
 
 def parse_rate(text: str) -> float:
@@ -85,16 +100,38 @@ def parse_rate(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if value <= 0:
+    if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(
             f'{text!r} is not a rate: write MB per second')
     return value * _MB
 
 
-def _size(text: str) -> int:
-    # Imports oslo.config, which saving does not need.
-    from diffcache_openstack.common import units
-    return units.parse_size(text)
+def _block_size(text: str) -> int:
+    try:
+        size = units.parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if size not in store_access.BLOCK_SIZES:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a power of two from 512 to 65536')
+    return size
+
+
+def _count(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a whole number of at least 0')
+    return count
+
+
+def _series(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError('the name of a series is not empty')
+    return text
 
 
 class _Disk(quick.Quick, show.ShowOne):
@@ -145,9 +182,9 @@ class Save(_Disk):
         parser = super().get_parser(prog_name)
         parser.add_argument('disk', metavar='DISK', type=pathlib.Path,
                             help='Disk to save: raw or qcow2.')
-        parser.add_argument('--series', metavar='NAME', required=True,
-                            help='Series of the disk: the name that all its '
-                                 'versions share.')
+        parser.add_argument(
+            '--series', metavar='NAME', required=True, type=_series,
+            help='Series of the disk: the name that all its versions share.')
         parser.add_argument(
             '--parent', metavar='VERSION',
             help='Version to store the difference to (default: the newest '
@@ -169,9 +206,10 @@ class Save(_Disk):
             help='Socket of its guest agent, which freezes the filesystems '
                  'meanwhile.')
         parser.add_argument(
-            '--block-size', type=_size, metavar='BYTES',
+            '--block-size', type=_block_size, metavar='BYTES',
             default=store_access.BLOCK_SIZE,
-            help='Size of a block if the store is created (default: 4096).')
+            help='Size of a block if the store is created: a power of two '
+                 'from 512 to 65536 (default: 4096).')
         parser.add_argument(
             '--level', type=int, default=store_access.LEVEL, metavar='N',
             choices=range(1, 20), help='Compression level, 1 to 19: higher '
@@ -226,7 +264,7 @@ class List(quick.Quick, lister.Lister):
         is_narrow = parsed_args.formatter == 'table' and not parsed_args.long
         names = _NARROW if is_narrow else _ALL_COLUMNS
         rows = [version.summary() for version
-                in open_store(parsed_args).versions(parsed_args.series)]
+                in open_to_read(parsed_args).versions(parsed_args.series)]
         return names, [[_Size(row[name]) if name in _SIZES else row[name]
                         for name in names] for row in rows]
 
@@ -247,7 +285,7 @@ class Show(_OfVersion):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
-        version = open_store(parsed_args).version(parsed_args.version)
+        version = open_to_read(parsed_args).version(parsed_args.version)
         return columns(version.summary() | {
             'number': version.number, 'disk_format': version.disk_format,
             'base_id': version.base.id if version.base else None,
@@ -269,7 +307,7 @@ class Verify(quick.Quick, show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         with progress.of(self, 'verify') as bar:
-            result = open_store(parsed_args).verify(version_store.Job(bar))
+            result = open_to_read(parsed_args).verify(version_store.Job(bar))
         self._intact = result.intact
         for damage in result.damage:
             self.app.LOG.error('%s: %s', damage.object, damage.reason)
@@ -303,6 +341,14 @@ class Delete(quick.Quick, lister.Lister):
         return ['version'], [[version] for version in gone]
 
 
+_KEPT = {
+    'last': 'the last N versions',
+    'hourly': 'the last version of each of the last N hours with versions',
+    'daily': 'the last version of each of the last N days with versions',
+    'weekly': 'the last version of each of the last N weeks with versions',
+    'monthly': 'the last version of each of the last N months with versions'}
+
+
 class Prune(quick.Quick, show.ShowOne):
     """Delete versions by age and free unused space."""
 
@@ -311,13 +357,13 @@ class Prune(quick.Quick, show.ShowOne):
         add_store_options(parser)
         parser.add_argument('--series', metavar='NAME',
                             help='Delete only versions of this series.')
-        for name in ('last', 'hourly', 'daily', 'weekly', 'monthly'):
+        for name, kept in _KEPT.items():
             parser.add_argument(
-                f'--keep-{name}', type=int, default=0, metavar='N',
-                help=f'Keep the {name} N versions. Without any --keep option '
-                     'no version is deleted.')
+                f'--keep-{name}', type=_count, default=0, metavar='N',
+                help=f'Keep {kept}. Without any --keep option no version is '
+                     'deleted.')
         parser.add_argument(
-            '--dead-share', type=float, default=upkeep.DEAD_SHARE,
+            '--dead-share', type=_share, default=upkeep.DEAD_SHARE,
             metavar='S', help='Rewrite packs in which more than this part of '
             'the blocks is unused (default: 0.2).')
         parser.add_argument(
@@ -355,10 +401,17 @@ class Diff(quick.Quick, show.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
-        found = open_store(parsed_args).diff(parsed_args.old, parsed_args.new)
+        found = open_to_read(parsed_args).diff(parsed_args.old,
+                                               parsed_args.new)
         return columns({
             'old': found.old, 'new': found.new, 'blocks': found.blocks,
             'bytes': found.bytes, 'ranges': found.ranges})
+
+
+def _check_output(args: argparse.Namespace) -> None:
+    """Refuse an output that cannot be written, before the store is read."""
+    inputs = {} if args.base is None else {'base': str(args.base)}
+    operands.check_output(str(args.output), **inputs)
 
 
 class Restore(_OfVersion):
@@ -384,8 +437,9 @@ class Restore(_OfVersion):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
+        _check_output(args)
         with progress.of(self, 'restore') as bar:
-            return columns(open_store(args).restore(
+            return columns(open_to_read(args).restore(
                 args.version, args.output, args.disk_format, args.base,
                 job=version_store.Job(bar)).to_dict())
 
@@ -410,7 +464,8 @@ class Manifest(_OfVersion):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
-        store = open_store(args)
+        _check_output(args)
+        store = open_store(args) if args.keep else open_to_read(args)
         with progress.of(self, 'manifest') as bar:
             made = store.create_manifest(args.version, args.output, args.base,
                                          job=version_store.Job(bar))

@@ -38,7 +38,7 @@ class Show(_Key):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         return version.columns(
-            version.open_store(parsed_args).keys().to_dict())
+            version.open_to_read(parsed_args).keys().to_dict())
 
 
 class Rotate(_Key):

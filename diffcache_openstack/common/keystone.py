@@ -45,7 +45,7 @@ class Session(sessions.Session):
 
     An adapter's ``connect_retries`` and ``status_code_retries`` apply to GET
     and HEAD; a request that may change something is sent once, since a lost
-    answer does not tell whether it was carried out. The request ID of the
+    answer does not show whether it was carried out. The request ID of the
     context goes to the service with every request, so that its log can be
     searched for ours.
     """

@@ -73,6 +73,14 @@ def create_directory(path: pathlib.Path) -> Modes:
     return wanted
 
 
+def for_contents_of(path: pathlib.Path) -> Modes:
+    """Return the modes of what is created in a directory.
+
+    :raises OSError: as the kernel reports it
+    """
+    return _of_directory(path.stat().st_mode)
+
+
 def _of_directory(mode: int) -> Modes:
     """Return the modes of what is in a directory that has a mode."""
     if not mode & stat.S_ISGID:

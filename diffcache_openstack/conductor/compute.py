@@ -76,7 +76,7 @@ class Compute:
 
 
 def _read(read):
-    """Read from Nova; what an operator has to correct may be asked again."""
+    """Read from Nova; errors that an operator has to correct are retryable."""
     try:
         return read()
     except exceptions.PermanentError as error:

@@ -37,7 +37,7 @@ class ListView(tables.DataTableView):
     _more = False
 
     def has_more_data(self, table: typing.Any) -> bool:
-        """Tell whether there is another page."""
+        """Return whether there is another page."""
         return self._more
 
     def get_data(self) -> list:
@@ -195,5 +195,5 @@ class PagedTab(tabs.TableTab):
         return context
 
     def has_more_data(self, table: typing.Any) -> bool:
-        """Tell whether there is another page."""
+        """Return whether there is another page."""
         return self._more.get(table.name, False)

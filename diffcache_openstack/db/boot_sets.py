@@ -374,7 +374,10 @@ def _rows_of(session, host_id):
 
 
 def _raise(session, host_id, now):
-    """Have a host ask for its sets; the clock outlives the database."""
+    """Raise a host's generation of sets, so that it fetches them.
+
+    Generations are times: they also rise after the database was restored.
+    """
     row = session.get(lazy_models.BootSetHost, host_id)
     if row is not None:
         row.generation = max(row.generation + 1, int(now.timestamp()))

@@ -55,7 +55,7 @@ class Part(typing.NamedTuple):
 
 
 class Viewer(typing.NamedTuple):
-    """Whose eyes a listing is for."""
+    """The caller of a listing: its project, and whether it sees all."""
 
     project_id: str | None
     sees_all: bool

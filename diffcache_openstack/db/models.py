@@ -534,10 +534,10 @@ class PlanItem(Base):
 
 
 class PrecacheJob(Base):
-    """What shall be cached before it is asked for, and where.
+    """Images to cache before they are requested, and on which hosts.
 
-    Lists are JSON texts. ``is_open`` is whether its time window is,
-    ``dirty`` that plans have to be made.
+    Lists are JSON texts. ``is_open``: the time window is open now;
+    ``dirty``: plans have to be computed again.
     """
 
     __tablename__ = 'precache_jobs'

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The agent of this host, as Glance's cache driver asks it.
+"""Client of this host's agent, for Glance's cache driver.
 
 Without the agent Glance works as it does without a cache. That is logged,
 counted, and reported to the agent when it is back.

@@ -150,7 +150,7 @@ class Driver(base.Driver):
         return (found[0]['image_id'], found[0]['bytes']) if found else None
 
     def delete_cached_image(self, image_id: str) -> None:
-        """Serve an image from here no longer, until it is asked for again."""
+        """Stop serving an image from the cache until its next request."""
         if uuidutils.is_uuid_like(image_id):
             self._agent.ask(lambda agent: agent.drop(image_id), None)
 

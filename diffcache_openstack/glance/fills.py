@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""One reading of an image from Glance's store, however many ask for it.
+"""Read an image from Glance's store once for all concurrent requests.
 
 Glance lets every request through to its store until an image is cached. Here
 the first one becomes the *leader*: what it reads is written to a file, too.
@@ -36,7 +36,7 @@ _INTENT = '.intent'
 
 
 class Fills:
-    """Images that are just read from the store.
+    """The images that processes of this host are reading from the store.
 
     :param directory: ``incomplete`` of Glance's image_cache_dir
     """
@@ -164,16 +164,16 @@ class Fills:
 
 
 class BrokenOff(Exception):
-    """Who read an image from the store stopped before its end."""
+    """The process that read an image from the store stopped early."""
 
     def __init__(self, image_id: str, offset: int) -> None:
-        super().__init__(f'Image {image_id} is no longer read by the one'
-                         f' who did, {offset} bytes are there')
+        super().__init__(f'The process that read image {image_id} from the'
+                         f' store stopped after {offset} bytes')
         self.offset = offset
 
 
 def _lock(fd: int, kind: int) -> bool:
-    """Try to lock an open file; what a shared lock holds, it gives back."""
+    """Try to lock an open file; release a shared lock at once."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -184,7 +184,7 @@ def _lock(fd: int, kind: int) -> bool:
 
 
 def _lock_soon(fd: int) -> bool:
-    """Lock an open file for itself, past those who only look at it."""
+    """Lock an open file exclusively; wait for the shared locks of checks."""
     for _ in range(_TRIES):
         if _lock(fd, fcntl.LOCK_EX):
             return True

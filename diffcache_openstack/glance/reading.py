@@ -9,10 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""An image's bytes from wherever they can be had.
+"""Read an image's bytes from the first source that has them.
 
-From the agent, or along with a request that reads the store; if either breaks
-off, the rest comes from the store. The client does not notice.
+That is the agent, or a concurrent request that reads the store. If either
+fails midway, the rest comes from the store, and the client does not notice.
 """
 
 import collections.abc

@@ -32,7 +32,7 @@ class NotSaved(Exception):
 
 
 class Saver:
-    """Asks the agent, which knows the policies.
+    """Saves servers through the agent, which knows the policies.
 
     :param stall_timeout: seconds without a sign of life from the agent
     :param unknown: what ``[diffcache] unknown_policy`` says

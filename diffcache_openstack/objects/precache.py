@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What shall be cached before it is asked for."""
+"""Precache jobs: images to cache before they are requested."""
 
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields

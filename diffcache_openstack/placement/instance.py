@@ -233,7 +233,10 @@ def load(path: str) -> Instance:
         raise InstanceError(f'{path}: {error.strerror}; name an instance file')
     except (ValueError, RecursionError) as error:
         raise InstanceError(f'{path}: not a JSON file: {error}')
-    return from_dict(data)
+    try:
+        return from_dict(data)
+    except InstanceError as error:
+        raise InstanceError(f'{path}: {error}') from error
 
 
 def from_dict(data: typing.Any) -> Instance:

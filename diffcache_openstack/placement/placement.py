@@ -112,7 +112,10 @@ def load(path: str) -> Placement:
         )
     except (ValueError, RecursionError) as error:
         raise PlacementError(f'{path}: not a JSON file: {error}')
-    return from_dict(data)
+    try:
+        return from_dict(data)
+    except PlacementError as error:
+        raise PlacementError(f'{path}: {error}') from error
 
 
 def used(instance: instances.Instance, placement: Placement) -> np.ndarray:

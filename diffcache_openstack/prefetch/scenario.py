@@ -126,7 +126,11 @@ def load(path: str) -> Scenario:
     :raises ScenarioError: the file cannot be read, is no JSON, or a field
         cannot be used
     """
-    return from_dict(read_json(path))
+    data = read_json(path)
+    try:
+        return from_dict(data)
+    except ScenarioError as error:
+        raise ScenarioError(f'{path}: {error}') from error
 
 
 def profile_of(data: typing.Any) -> tuple[list[ProfileRow], int]:

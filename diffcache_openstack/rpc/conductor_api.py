@@ -148,7 +148,7 @@ class ConductorAPI:
                           volumes=None if volumes is None else list(volumes))
 
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
-        """Delete a host for good.
+        """Delete a host and its records permanently.
 
         :raises NotFound: the host is not registered
         """
@@ -156,7 +156,7 @@ class ConductorAPI:
 
     def remove_dead_host(self, ctxt: contexts.RequestContext, host: str
                          ) -> None:
-        """Delete a host for good, unless it is alive.
+        """Delete a host and its records permanently, unless it is alive.
 
         :raises NotFound: the host is not registered
         :raises Conflict: it is alive, and would be back with its next report

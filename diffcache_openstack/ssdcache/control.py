@@ -30,7 +30,7 @@ class CacheUnreachable(exceptions.RetryableError):
 
 
 class CommandRefused(exceptions.PermanentError):
-    """The cache does not do what it was asked for."""
+    """The cache refused a command."""
 
 
 def send(path: str | os.PathLike[str], command: str, *,

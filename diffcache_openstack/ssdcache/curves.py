@@ -151,4 +151,6 @@ def pack(trace: str | os.PathLike[str], packed: str | os.PathLike[str],
     except _native.FormatError as error:
         raise TraceError(str(error)) from error
     except OSError as error:
-        raise TraceError(f'{error.filename}: {error.strerror}') from error
+        raise TraceError(
+            f'{error.filename}: {error.strerror}; name a file with a trace'
+        ) from error

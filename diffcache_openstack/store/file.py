@@ -40,6 +40,8 @@ _PART = '.part-'
 _WORK = '.work-'
 _RESERVE = '.reserve'
 _CLOCK = '.clock'
+# A directory that ext2, ext3 and ext4 have at their root.
+_OF_FILESYSTEM = 'lost+found'
 _PAUSE_S = 0.05
 # Those of which only one kernel writes; flock() excludes all writers there.
 _OF_ONE_HOST = frozenset((
@@ -82,6 +84,13 @@ def _allocate(handle: int, before: int, size: int) -> None:
             f'versions, or enlarge the filesystem.') from exc
 
 
+def _is_new_or_store(directory: pathlib.Path) -> bool:
+    """Return whether a directory is a store, empty, or not there."""
+    if (directory / _LOCK).exists() or not directory.exists():
+        return True
+    return all(name == _OF_FILESYSTEM for name in os.listdir(directory))
+
+
 class FileStore(base.BlobStore):
     """Blobs in a directory, each written beside its place and renamed.
 
@@ -89,9 +98,11 @@ class FileStore(base.BlobStore):
     Through a network filesystem it may exclude none.
 
     Other users may read nothing of it; if the directory has its set-group-ID
-    bit, its group may read and write everything.
+    bit, its group may read and write everything. The permissions of a
+    directory that has files, but was never locked as a store, stay as they
+    are: it may be another one than the caller means.
 
-    :param directory: made if it does not exist
+    :param directory: created if it does not exist
     :param patience_s: how long to wait for another writer, in seconds
     """
 
@@ -100,7 +111,9 @@ class FileStore(base.BlobStore):
         self._directory = directory
         self._patience_s = patience_s
         with _translated(str(directory)):
-            self._modes = modes.create_directory(directory)
+            self._modes = (modes.create_directory(directory)
+                           if _is_new_or_store(directory)
+                           else modes.for_contents_of(directory))
 
     @classmethod
     def existing(cls, directory: pathlib.Path) -> 'FileStore':
@@ -175,7 +188,8 @@ class FileStore(base.BlobStore):
             return []
         with _translated(str(self._directory)):
             return [entry.name for entry in os.scandir(self._directory)
-                    if not entry.name.startswith('.')]
+                    if not entry.name.startswith('.')
+                    and entry.name != _OF_FILESYSTEM]
 
     def local_path(self, name: str) -> pathlib.Path:
         return self._path(name)

@@ -395,11 +395,17 @@ def _snapshotter(disk: Disk, together: snapshots.RunningSnapshotter | None
 def read_key(path: pathlib.Path) -> bytes:
     """Read a key from a file: 32 bytes, or 64 hex digits.
 
-    :raises InvalidInput: the file has no key, or other users may read it
+    :raises InvalidInput: the file cannot be read, has no key, or other users
+        may read it
     """
-    with open(path, 'rb') as stream:
-        modes.check_secret(stream, path, group=True)
-        data = stream.read(_KEY_FILE_BYTES)
+    try:
+        with open(path, 'rb') as stream:
+            modes.check_secret(stream, path, group=True)
+            data = stream.read(_KEY_FILE_BYTES)
+    except OSError as error:
+        raise exceptions.InvalidInput(
+            f'Cannot read the key file {path}: {error.strerror}; check the '
+            f'path.') from error
     if len(data) == KEY_BYTES:
         return data
     try:

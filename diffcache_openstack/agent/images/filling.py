@@ -42,10 +42,11 @@ from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 
-# Wait after a failed try of an object, seconds, doubled with each further.
+# Wait after a failed attempt to fetch an object, seconds; doubled each time.
 FIRST_RETRY = 2.0
 LAST_RETRY = 300.0
-# Wait after a try that ended with its time window, and the longest sleep.
+# Wait after an attempt that ended with its time window, and the longest
+# sleep, seconds.
 POLL = 20.0
 # How often the bytes of running fills are reported, seconds.
 REPORT_INTERVAL = 2.0

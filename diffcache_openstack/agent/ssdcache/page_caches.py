@@ -9,11 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Page caches of guests, and what their changes make of volumes' curves.
+"""Page caches of guests, and how their changes shift volumes' curves.
 
-Nova's driver says how large they are. A curve is that of a whole epoch; if
-the page cache is another at its end, the next epoch's curve differs, and it is
-better to decide sizes by what is expected of it.
+Nova's driver reports their sizes. A curve is that of a whole epoch. If the
+page cache has another size when the epoch ends, the next epoch's curve will
+differ, and sizes are decided by the expected one.
 """
 
 import collections

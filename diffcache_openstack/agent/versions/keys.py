@@ -35,10 +35,10 @@ _REFUSED = (401, 403)
 
 
 class Caller(oslo_context.RequestContext):
-    """This service, as a key manager is asked by it.
+    """The credentials with which this service calls the key manager.
 
-    Barbican gets to know the user that ``[barbican]`` names. Others have
-    options of their own, and ask no user.
+    Barbican is called as the user that ``[barbican]`` names. Other key
+    managers have options of their own, and need no user.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:

@@ -85,7 +85,7 @@ def _follow_one(client: proxy.Proxy, volume_id: str, specs: dict[str, str]
 
 
 def report(type_name: str, outcome: Outcome, is_cached: bool) -> None:
-    """Tell the user what became of the volumes in use.
+    """Report to the user what became of the volumes in use.
 
     :param is_cached: whether the type says that its volumes are cached
     :raises CommandError: some do not follow their type

@@ -166,7 +166,7 @@ def _facts(session, site, since):
 
 
 def _is_without_benefit(host):
-    """Tell whether a cache has served its host nothing, and will not."""
+    """Return whether a cache has served its host nothing, and will not."""
     return (host['capacity'] > 0 and host['without_wan'] == 0
             and host['plan_saves_s'] <= 0)
 

@@ -66,7 +66,7 @@ class RemoveHost(tables.DeleteAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: for hosts that are down."""
+        """Return whether to offer it: for hosts that are down."""
         return datum is None or not datum.is_alive
 
     def delete(self, request: http.HttpRequest, obj_id: str) -> None:

@@ -135,7 +135,7 @@ class PendingTab(pages.PagedTab):
     table_classes = (tables.PendingTable,)
 
     def allowed(self, request: http.HttpRequest) -> bool:
-        """Tell whether there can be any."""
+        """Return whether the host adds images: repositories do."""
         return self.tab_group.kwargs['host'].role == 'repository'
 
     def get_pending_data(self) -> list:

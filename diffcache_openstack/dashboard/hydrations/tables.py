@@ -61,7 +61,7 @@ class _ArrivingAction(servers.OwnedAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: until the image is complete."""
+        """Return whether to offer it: until the image is complete."""
         return datum is None or datum.state != 'complete'
 
 
@@ -89,7 +89,7 @@ class PauseArrival(_ArrivingAction, tables.BatchAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: if it changes something."""
+        """Return whether to offer it: if it changes something."""
         return super().allowed(request, datum) and (
             datum is None or bool(datum.is_paused) != self.paused)
 

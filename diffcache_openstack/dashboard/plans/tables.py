@@ -85,7 +85,7 @@ class ApplyPlan(tables.BatchAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: for proposals."""
+        """Return whether to offer it: for proposals."""
         return datum is None or datum.state == 'proposed'
 
     def update(self, request: http.HttpRequest, datum: typing.Any) -> None:
@@ -122,7 +122,7 @@ class CancelPlan(tables.BatchAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: until the plan is applied."""
+        """Return whether to offer it: until the plan is applied."""
         return datum is None or datum.state in _CANCELLED
 
     def action(self, request: http.HttpRequest, obj_id: str) -> None:

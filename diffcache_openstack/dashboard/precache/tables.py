@@ -73,7 +73,7 @@ class RetryJob(JobAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: if a host failed."""
+        """Return whether to offer it: if a host failed."""
         return datum is None or (datum.state == 'running'
                                  and bool(datum.progress['failed']))
 
@@ -104,7 +104,7 @@ class CancelJob(JobAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: until the job ends."""
+        """Return whether to offer it: until the job ends."""
         return datum is None or datum.state not in _ENDED
 
     def action(self, request: http.HttpRequest, obj_id: str) -> None:

@@ -102,7 +102,7 @@ class RollBack(servers.OwnedAction, tables.Action):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: for versions that are stored."""
+        """Return whether to offer it: for versions that are stored."""
         return datum is None or datum.state == 'available'
 
     def single(self, table: typing.Any, request: http.HttpRequest,
@@ -137,7 +137,7 @@ class ProtectVersion(servers.OwnedAction, tables.BatchAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: if it changes something."""
+        """Return whether to offer it: if it changes something."""
         return datum is None or (datum.state != 'deleting' and
                                  bool(datum.is_protected) != self.protected)
 
@@ -187,7 +187,7 @@ class DeleteVersion(servers.OwnedAction, tables.DeleteAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: the service refuses it for others."""
+        """Return whether to offer it: the service refuses it for others."""
         return datum is None or (not datum.is_protected and
                                  datum.state in ('available', 'error'))
 
@@ -214,7 +214,7 @@ class _FormAction(servers.OwnedAction, tables.LinkAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: for versions that are stored."""
+        """Return whether to offer it: for versions that are stored."""
         return datum is None or datum.state == 'available'
 
 
@@ -239,7 +239,7 @@ class ExportVersion(_FormAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: once for each version."""
+        """Return whether to offer it: once for each version."""
         return (super().allowed(request, datum)
                 and not getattr(datum, 'image_id', None))
 
@@ -262,7 +262,7 @@ class LaunchServer(image_tables.LaunchImageNG):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: for versions that have an image."""
+        """Return whether to offer it: for versions that have an image."""
         return datum is None or bool(datum.image_id)
 
 
@@ -301,7 +301,7 @@ class CancelTask(servers.OwnedAction, tables.BatchAction):
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
-        """Tell whether it is offered: the service refuses it for others."""
+        """Return whether to offer it: the service refuses it for others."""
         return datum is None or datum.state == 'queued' or (
             datum.state == 'running' and datum.kind not in _COMPLETED)
 

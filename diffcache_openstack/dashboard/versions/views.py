@@ -156,7 +156,7 @@ class RestoreView(_FormView):
                 self.get_check().version_id)
 
     def is_checked(self) -> bool:
-        """Tell whether what would be written is known."""
+        """Return whether what would be written is known."""
         task = self.get_check()
         return task.state == 'done' and bool((task.result or {}).get(
             'dry_run'))

@@ -63,7 +63,7 @@ Pair = tuple[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Worker:
-    """A repository that asks for work.
+    """A repository that requests pairs to create patches for.
 
     :param host: its name
     :param terms: by which it declines patches

@@ -83,9 +83,10 @@ def update(session: orm.Session, version_id: str, seen: int,
 
 def begin_deleting(session: orm.Session, version_id: str,
                    when: datetime.datetime) -> bool:
-    """Mark a version as going.
+    """Mark a version as being deleted.
 
-    :returns: whether the store has anything of it; if not, it is gone
+    :returns: whether the store has blocks of it to delete; if not, its row
+        is removed at once
     :raises NotFound: there is none with that id
     :raises Conflict: it is protected, or being saved
     """
@@ -142,7 +143,7 @@ def failed(session: orm.Session, version_id: str, failure: Failure,
 
 
 def exported(session: orm.Session, version_id: str, image_id: str) -> None:
-    """Note as which image a version can be had."""
+    """Record the image that a version was exported as."""
     row = session.get(models.ServerVersion, version_id)
     if row is not None:
         row.image_id = image_id

@@ -171,7 +171,7 @@ def _patches():
 def _members(viewer):
     """Count the images that name an image as their family.
 
-    To count others than those that the viewer may see would tell of them.
+    Only those that the viewer may see: counting others would reveal them.
     """
     table, member = models.Template, orm.aliased(models.Template)
     query = sa.select(sa.func.count()).where(

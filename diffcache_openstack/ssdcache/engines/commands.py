@@ -27,7 +27,7 @@ _LONGEST = 500
 
 
 class CommandFailed(base.VolumeRefused):
-    """A program refused what it was asked for; the message says why."""
+    """A program failed; the message has the reason that it printed."""
 
 
 class UnknownOutput(exceptions.FormatError):

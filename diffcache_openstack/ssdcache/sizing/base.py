@@ -215,6 +215,6 @@ def hit_ratio(volume: Volume, size: int) -> float:
 
 
 def in_words(volume: Volume, size: int) -> str:
-    """Return a volume's size and the hits that it brings, for people."""
+    """Format a volume's size and hit ratio as a text for users."""
     return (f'{volume.name}: {size} of {volume.curve.distinct} blocks,'
             f' {hit_ratio(volume, size):.1%} hits')

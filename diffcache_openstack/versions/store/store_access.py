@@ -30,6 +30,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.store import base
 from diffcache_openstack.versions.store import arbitration
+from diffcache_openstack.versions.store import blob_names
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
@@ -39,6 +40,7 @@ from diffcache_openstack.versions.store import upload_journal
 LOG = logging.getLogger(__name__)
 
 BLOCK_SIZE = 4096
+BLOCK_SIZES = tuple(2 ** power for power in range(9, 17))
 # zstd level of packs.
 LEVEL = 3
 GRACE_SECONDS = base.GRACE_SECONDS
@@ -182,9 +184,23 @@ class StoreAccess:
         """Hold the writer's lock for a ``with`` block; yield a directory.
 
         :param work: identifies the work, see :meth:`.BlobStore.staging`
+        :raises InvalidInput: there are no versions, but files of others
         """
+        self._refuse_foreign()
         with self.store.lock(), self._prepared(work) as staging:
             yield staging
+
+    def _refuse_foreign(self) -> None:
+        """Refuse to create a store among files that are not its own.
+
+        :raises InvalidInput: there are such files, and no versions
+        """
+        found = blob_names.foreign(self.store.names() or ())
+        if found and commits.load(self.store) is None:
+            raise exceptions.InvalidInput(
+                f'The directory of the store has no versions, but files that '
+                f'are not the store\'s, such as {found[0]}: choose an empty '
+                f'directory, or one that does not exist yet.')
 
     @contextlib.contextmanager
     def _prepared(self, work: str | None) -> Iterator[pathlib.Path]:
@@ -207,6 +223,7 @@ class StoreAccess:
                 'This host may only add versions to the store: have a host '
                 'delete and prune them that may change it ([versions] '
                 'maintains_store).')
+        self._refuse_foreign()
         with self.store.lock():
             spent = self.store.spend_reserve()
             try:
@@ -245,11 +262,15 @@ class StoreAccess:
                         'a full store; the next save does: %s', exc)
 
     def orphans(self, head: catalogue.Catalogue | None) -> list[str]:
-        """Return the blobs of killed writers, which no catalogue needs."""
+        """Return the blobs of killed writers, which no catalogue needs.
+
+        Names that no version store gives are not among them.
+        """
         needed = head.blobs() if head else set()
         return sorted(
             name for name in self.store.names() or ()
-            if name not in needed and not commits.is_bookkeeping(name))
+            if name not in needed and not commits.is_bookkeeping(name)
+            and blob_names.is_own(name))
 
     def _remove_orphans(self, head: catalogue.Catalogue | None) -> None:
         """Remove blobs of killed writers; the lock must be held.

@@ -29,7 +29,7 @@ const JUDGE: Duration = Duration::from_secs(5);
 /// Serves what is configured, until a signal ends the process.
 ///
 /// # Errors
-/// It cannot be served like this.
+/// The device, a socket or a volume of the configuration cannot be used.
 pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
     let failed = |path: &Path| {
         let path = path.to_owned();

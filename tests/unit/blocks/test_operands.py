@@ -54,6 +54,13 @@ class CheckTest(base.TestCase):
                                         'is the base itself'):
                 operands.check_output(name, base=image)
         operands.check_output(image, base=str(self.directory / 'missing'))
+        operands.check_output('new-file-here')
+
+    def test_an_output_without_a_directory_is_refused(self):
+        error = self.assertRaises(
+            exceptions.NotFound, operands.check_output,
+            str(self.directory / 'missing' / 'out'))
+        self.assertIn('create it first', str(error))
 
     def test_an_output_that_is_no_file_is_refused(self):
         for name, why in ((str(self.directory), 'is a directory'),

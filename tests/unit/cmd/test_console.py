@@ -78,6 +78,16 @@ class ConsoleTest(base.TestCase):
                               capture_output=True, text=True)
         self.assertEqual((0, ''), (done.returncode, done.stderr))
 
+    def test_completion_logs_nothing(self):
+        # Libraries of some command log that they are loaded.
+        done = subprocess.run(
+            [sys.executable, '-c', 'import sys\n'
+             'from diffcache_openstack.cmd import toolbox\n'
+             'sys.exit(toolbox.main(["complete"]))'],
+            capture_output=True, text=True)
+        self.assertEqual((0, ''), (done.returncode, done.stderr))
+        self.assertIn("cmds_patch='", done.stdout)
+
     def test_help_of_a_command(self):
         code, out, _ = self.run_toolbox('help', 'patch', 'create')
         self.assertEqual(0, code)

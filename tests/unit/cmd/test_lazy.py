@@ -199,3 +199,16 @@ class TestTuning(LazyTestCase):
                     self.assertEqual((2, ''), (code, out))
                     self.assertIn(f'argument {option}: ', err)
         self.started.assert_not_called()
+
+
+class TestStatus(LazyTestCase):
+
+    def test_a_state_folder_without_a_daemon(self):
+        for folder, wanted in (('none', 'name the --state of a running'),
+                               ('.', 'start it with diffcache lazy serve')):
+            with self.subTest(folder=folder):
+                code, out, error = self.run_command(
+                    'status', '--state', self.directory / folder)
+                self.assertEqual((1, ''), (code, out))
+                self.assertIn(wanted, error)
+                self.assertIn(str(self.directory), error)

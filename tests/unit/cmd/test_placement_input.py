@@ -34,6 +34,7 @@ class TestBadInput(base.TestCase):
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         self.assertEqual(1, len(done.stderr.splitlines()), done.stderr)
         self.assertIn(field, done.stderr)
+        self.assertIn(str(path), done.stderr)
         self.assertEqual([path], list(self.directory.iterdir()))
 
     def refuse_with(self, field, change):

@@ -108,6 +108,19 @@ class TestPack(TraceTestCase):
                          self.run_command(self.trace, packed))
         self.assertEqual(b'DCTRACE1', packed.read_bytes()[:8])
 
+    def test_files_that_cannot_be_used_are_named(self):
+        for source, packed, wanted in (
+                (self.trace, 'none/packed', 'none/packed does not exist'),
+                (self.trace, '.', 'is a directory; name a file'),
+                (self.trace, self.trace, 'is the trace itself'),
+                (self.directory / 'none', 'packed',
+                 'none: No such file or directory; name a file')):
+            with self.subTest(packed=packed):
+                code, _out, error = self.run_command(
+                    source, self.directory / packed)
+                self.assertEqual(1, code)
+                self.assertIn(wanted, error)
+
 
 class TestPartition(TraceTestCase):
 

@@ -193,10 +193,52 @@ class TestVersionCommands(VersionCommandTest):
                      ('save', disk, '--series', 'x'),
                      ('save', disk, '--store', self.uri, '--series', 'x',
                       '--alpha', '2'),
+                     ('save', disk, '--store', self.uri, '--series', ''),
                      ('save', disk, '--store', self.uri, '--series', 'x',
-                      '--rate', '0')):
+                      '--block-size', '9' * 20),
+                     ('prune', '--store', self.uri, '--keep-daily', '-1'),
+                     ('prune', '--store', self.uri, '--dead-share', 'nan')):
             with self.subTest(argv=argv):
                 self.assertEqual(2, self.call(*argv)[0])
+
+    def test_a_rate_that_is_no_finite_number_exits_2(self):
+        # A rate of NaN waited for ever.
+        for rate in ('0', 'nan', 'inf', '-1', 'x'):
+            with self.subTest(rate=rate):
+                code, _out, err = self.call(
+                    'save', str(self.disk), '--store', self.uri, '--series',
+                    'x', '--rate', rate)
+                self.assertEqual(2, code)
+                self.assertIn('is not a rate', err)
+
+    def test_a_key_file_that_is_not_there_is_named(self):
+        code, _out, err = self.call('list', '--store', self.uri,
+                                    '--key-file', self.path('none'))
+        self.assertEqual(1, code)
+        self.assertIn(f'key file {self.path("none")}', err)
+        self.assertNotIn('unexpected', err)
+
+    def test_an_output_that_cannot_be_written_is_named(self):
+        version = self.save()['version']
+        for command in ('restore', 'manifest'):
+            for output, reason in (('none/out', 'create it first'),
+                                   ('.', 'is a directory; name a file')):
+                with self.subTest(command=command, output=output):
+                    code, _out, err = self.call(
+                        command, version, self.path(output), '--store',
+                        self.uri)
+                    self.assertEqual(1, code)
+                    self.assertIn(reason, err)
+                    self.assertNotIn('unexpected', err)
+
+    def test_commands_that_read_create_no_store(self):
+        for argv in (('list',), ('show', 'v'), ('diff', 'v', 'w'),
+                     ('verify',), ('key', 'show'),
+                     ('restore', 'v', self.path('out')),
+                     ('manifest', 'v', self.path('out'))):
+            with self.subTest(argv=argv):
+                self.assertEqual(1, self.call(*argv, '--store', self.uri)[0])
+        self.assertFalse((self.directory / 'store').exists())
 
     def test_a_wrong_key_file_and_a_wrong_store_exit_1(self):
         bad = self.write_file('bad', b'short')

@@ -51,7 +51,9 @@ class TestSnapshots(base.TestCase):
 
     def test_a_volume_in_no_cache(self):
         self.volumes.flush.side_effect = exceptions.NotFound('none')
-        self.snapshots.begun(begun())
+        with self.assertNoLogs(snapshots.LOG.logger, 'INFO'):
+            self.snapshots.begun(begun())
+        self.volumes.flush.assert_called_once()
 
     def test_a_host_that_does_not_answer(self):
         self.volumes.flush.side_effect = exceptions.ServiceUnavailable('down')

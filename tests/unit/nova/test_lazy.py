@@ -164,7 +164,9 @@ class TestServers(LazyTest):
 
     def test_a_failure_costs_no_server(self):
         self.client.error = exceptions.ServiceUnavailable('down')
-        self.bases.add_server(self.instance, IMAGE)
+        with self.assertLogs(lazy.LOG, 'INFO') as logs:
+            self.bases.add_server(self.instance, IMAGE)
+        self.assertIn('does not learn from server u: down', logs.output[0])
 
     def test_servers_whose_folder_is_gone_have_left(self):
         (self.directory / 'here').mkdir()

@@ -25,10 +25,9 @@ class TestLayeredStore(conformance.Conformance, base.TestCase):
             file.FileStore.existing(self.directory / 'main'),
             file.FileStore(self.directory / 'inbox'))
 
-    def test_deleting_frees_what_no_version_needs(self):
-        """Hosts that only add delete nothing; see test_acceptance."""
-
-    test_a_prune_rewrites_packs = test_deleting_frees_what_no_version_needs
+    # Hosts that only add delete nothing: see test_acceptance.
+    test_deleting_frees_what_no_version_needs = None
+    test_a_prune_rewrites_packs = None
 
 
 class TestLayers(base.TestCase):

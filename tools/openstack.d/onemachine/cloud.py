@@ -50,12 +50,12 @@ _AFTER = {'nova': ('schema of nova_api',),
 
 
 class Cloud:
-    """One OpenStack."""
+    """An OpenStack with all its services, on one machine."""
 
     def __init__(self, given: place.Place,
                  caching: suite.Caching = suite.Caching(),
                  wan: float = 0.0) -> None:
-        """Prepare.
+        """Describe the cloud; :meth:`up` starts it.
 
         :param caching: how it caches images
         :param wan: what the link to the site carries, in Mbit/s; 0 is no

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Pauses in which a repository that gave no answer is not asked again."""
+"""Pauses during which a repository that did not answer is not called."""
 
 import collections.abc
 

@@ -119,5 +119,5 @@ class FillThrottle(Throttle):
         return not self._promoted.is_set()
 
     def stop(self) -> None:
-        """End for good, keeping what has arrived."""
+        """End permanently, keeping what has arrived."""
         self.handle.cancel()

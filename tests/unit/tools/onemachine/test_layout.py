@@ -34,7 +34,8 @@ class TestLayout(base.TestCase):
     def test_largest_number_fits_an_octet(self):
         for number in (0, layout._OPENSTACKS - 1):
             self.layout.__dict__['number'] = number
-            ipaddress.ip_address(f'{self.layout.network("lan")}.1')
+            address = ipaddress.ip_address(f'{self.layout.network("lan")}.1')
+            self.assertTrue(address.is_private)
 
     def test_addresses_are_everybodys_own(self):
         hosts = self.layout.hosts
