@@ -261,7 +261,8 @@ ensure_dashboard() {
     exec {lock}<"$CHECKOUT"
     flock "$lock"
     ensure_venv
-    ensure_requirements requirements.txt dashboard-requirements.txt
+    ensure_requirements requirements.txt dashboard-requirements.txt \
+        tests/unit/dashboard/requirements.txt
     exec {lock}<&-
 }
 
