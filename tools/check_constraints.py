@@ -29,7 +29,8 @@ from packaging import utils
 TREE = pathlib.Path(__file__).resolve().parent.parent
 FILES = ('requirements.txt', 'test-requirements.txt',
          'lint-requirements.txt', 'doc/requirements.txt',
-         'dashboard-requirements.txt', 'release-requirements.txt',
+         'dashboard-requirements.txt',
+         'tests/unit/dashboard/requirements.txt', 'release-requirements.txt',
          'tracing-requirements.txt')
 
 

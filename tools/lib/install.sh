@@ -36,6 +36,10 @@ if [ -s /etc/ssl/certs/ca-certificates.crt ]; then
     export UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
 fi
 
+# Images of containers set it. Each process would compile all modules that it
+# imports, which takes as long as the rest of its start.
+unset PYTHONDONTWRITEBYTECODE
+
 # step TEXT...: one line of progress, with the seconds since the start.
 step() {
     printf '[%4ds] %s\n' "$SECONDS" "$*"
@@ -257,7 +261,8 @@ ensure_dashboard() {
     exec {lock}<"$CHECKOUT"
     flock "$lock"
     ensure_venv
-    ensure_requirements requirements.txt dashboard-requirements.txt
+    ensure_requirements requirements.txt dashboard-requirements.txt \
+        tests/unit/dashboard/requirements.txt
     exec {lock}<&-
 }
 

@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+from unittest import mock
 
 from tests import base
 from tests.unit.tools import loading
@@ -62,6 +63,12 @@ class TestStages(base.TestCase):
                 'lint unit native docs package dashboard functional'
                 + (' release debian' if 'all' in arguments else ''),
                 bash(wanted, *arguments))
+
+    def test_processes_keep_compiled_modules(self):
+        with mock.patch.dict(os.environ, PYTHONDONTWRITEBYTECODE='1'):
+            self.assertEqual(
+                'False', bash('python -c "import sys;'
+                              ' print(sys.dont_write_bytecode)"'))
 
     def test_tox_runs_stages_and_nothing_else(self):
         tox = configparser.ConfigParser(interpolation=None)
