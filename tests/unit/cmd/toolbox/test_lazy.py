@@ -14,8 +14,8 @@ import io
 import json
 from unittest import mock
 
-from diffcache_openstack.cmd import lazy
-from diffcache_openstack.cmd import toolbox
+from diffcache_openstack.cmd.toolbox import app as toolbox
+from diffcache_openstack.cmd.toolbox import lazy
 from tests import base
 
 # Figure 3 of the paper: four instances, four chunks, a threshold of 2.

@@ -22,7 +22,7 @@ from cliff import show
 from diffcache_openstack.blocks import file_map
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.blocks import operands
-from diffcache_openstack.cmd import quick
+from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common import files
 from diffcache_openstack.prefetch import by_file
 from diffcache_openstack.prefetch import carry

@@ -22,7 +22,7 @@ from cliff import show
 from diffcache_openstack.blocks import file_map
 from diffcache_openstack.blocks import manifest
 from diffcache_openstack.blocks import trim
-from diffcache_openstack.cmd import progress
+from diffcache_openstack.cmd.toolbox import progress
 
 
 class Manifest(show.ShowOne):

@@ -24,7 +24,7 @@ from cliff import columns
 from cliff import command
 from cliff import show
 
-from diffcache_openstack.cmd import quick
+from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
 from diffcache_openstack.prefetch import replay
@@ -267,7 +267,7 @@ class Serve(quick.Quick, command.Command):
             'record': args.record and os.path.abspath(args.record)}
         if args.store:
             # Loads the version store, which images do not need.
-            from diffcache_openstack.cmd import lazy_version
+            from diffcache_openstack.cmd.toolbox import lazy_version
             lazy_version.configure(args, config)
         else:
             _configure_image(args, config)

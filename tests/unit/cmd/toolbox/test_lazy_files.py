@@ -14,7 +14,7 @@
 import json
 
 from tests.unit.blocks import test_file_map
-from tests.unit.cmd import test_lazy
+from tests.unit.cmd.toolbox import test_lazy
 
 CHUNK = 262144
 # Files of half a chunk to some chunks.

@@ -27,7 +27,7 @@ class QuickTest(base.TestCase):
             '    raise AssertionError("metadata of all is read")\n'
             'importlib.metadata.entry_points = refuse\n'
             'importlib.metadata.packages_distributions = refuse\n'
-            'from diffcache_openstack.cmd import toolbox\n'
+            'from diffcache_openstack.cmd.toolbox import app as toolbox\n'
             'sys.exit(toolbox.main(sys.argv[1:]))\n')
         disk = self.write_file('disk', b'x' * 5000)
         done = subprocess.run(

@@ -15,7 +15,7 @@ import json
 import os
 from unittest import mock
 
-from diffcache_openstack.cmd import toolbox
+from diffcache_openstack.cmd.toolbox import app as toolbox
 from diffcache_openstack.ssdcache import server
 from tests import base
 

@@ -17,8 +17,8 @@ import threading
 import time
 from unittest import mock
 
-from diffcache_openstack.cmd import placement as commands
-from diffcache_openstack.cmd import toolbox
+from diffcache_openstack.cmd.toolbox import app as toolbox
+from diffcache_openstack.cmd.toolbox import placement as commands
 from diffcache_openstack.placement.solvers import base as solvers
 from tests import base
 from tests.unit.placement import shapes

@@ -18,7 +18,7 @@ from cliff import columns
 from cliff import command
 from cliff import show
 
-from diffcache_openstack.cmd import quick
+from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache import server

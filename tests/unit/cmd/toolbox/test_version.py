@@ -18,7 +18,7 @@ import random
 import unittest
 from unittest import mock
 
-from diffcache_openstack.cmd import toolbox
+from diffcache_openstack.cmd.toolbox import app as toolbox
 from tests import base
 from tests.unit.versions import fixture
 

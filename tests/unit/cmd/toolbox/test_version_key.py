@@ -11,7 +11,7 @@
 #    under the License.
 """Commands that replace the key of a store."""
 
-from tests.unit.cmd import test_version
+from tests.unit.cmd.toolbox import test_version
 
 
 class TestKeyCommands(test_version.VersionCommandTest):

@@ -16,7 +16,7 @@ import os
 import pathlib
 from typing import Any
 
-from diffcache_openstack.cmd import version as version_commands
+from diffcache_openstack.cmd.toolbox import version as version_commands
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.store import bases
 

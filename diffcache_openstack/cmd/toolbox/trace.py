@@ -18,8 +18,8 @@ from cliff import columns
 from cliff import command
 from cliff import show
 
-from diffcache_openstack.cmd import progress
-from diffcache_openstack.cmd import quick
+from diffcache_openstack.cmd.toolbox import progress
+from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.ssdcache import curves
 from diffcache_openstack.ssdcache import partition
 from diffcache_openstack.ssdcache import server

@@ -15,8 +15,8 @@ import io
 import json
 from unittest import mock
 
-from diffcache_openstack.cmd import toolbox
-from diffcache_openstack.cmd import trace
+from diffcache_openstack.cmd.toolbox import app as toolbox
+from diffcache_openstack.cmd.toolbox import trace
 from diffcache_openstack.ssdcache.sizing import base as sizing
 from tests import base
 

@@ -20,8 +20,8 @@ from cliff import lister
 from cliff import show
 
 from diffcache_openstack.blocks import operands
-from diffcache_openstack.cmd import progress
-from diffcache_openstack.cmd import quick
+from diffcache_openstack.cmd.toolbox import progress
+from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common import units
 from diffcache_openstack.store import registry
 from diffcache_openstack.versions.guests import snapshots

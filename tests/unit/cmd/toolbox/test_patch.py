@@ -20,7 +20,7 @@ import struct
 from unittest import mock
 
 from diffcache_openstack.blocks import manifest
-from diffcache_openstack.cmd import toolbox
+from diffcache_openstack.cmd.toolbox import app as toolbox
 from tests import base
 
 _FIELDS = {'codec', 'base_hash', 'target_hash', 'target_size', 'patch_size',

@@ -14,7 +14,7 @@
 import io
 from unittest import mock
 
-from diffcache_openstack.cmd import progress
+from diffcache_openstack.cmd.toolbox import progress
 from tests import base
 
 

@@ -21,7 +21,7 @@ import subprocess
 from unittest import mock
 
 from diffcache_openstack.blocks import manifest
-from diffcache_openstack.cmd import toolbox
+from diffcache_openstack.cmd.toolbox import app as toolbox
 from tests import base
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from cliff import show
 
-from diffcache_openstack.cmd import progress
-from diffcache_openstack.cmd import quick
-from diffcache_openstack.cmd import version
+from diffcache_openstack.cmd.toolbox import progress
+from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.cmd.toolbox import version
 from diffcache_openstack.versions import version_store
 
 

@@ -24,7 +24,7 @@ from diffcache_openstack.blocks.codecs import auto
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import matrix
-from diffcache_openstack.cmd import progress
+from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.common import exceptions
 
 _AUTO = 'auto'
