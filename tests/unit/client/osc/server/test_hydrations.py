@@ -16,7 +16,7 @@ import types
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
-from diffcache_openstack.client.osc import hydrations as commands
+from diffcache_openstack.client.osc.server import hydrations as commands
 from tests.unit import arriving
 from tests.unit.client import cloud
 from tests.unit.conductor import fakes

@@ -17,7 +17,7 @@ from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
-from diffcache_openstack.client.osc import versions
+from diffcache_openstack.client.osc.server import versions
 from diffcache_openstack.common import units
 
 _LISTED: list[formats.Column] = [

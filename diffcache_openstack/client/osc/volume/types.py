@@ -24,8 +24,8 @@ from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import hooks
-from diffcache_openstack.client.osc import volume_type_users
-from diffcache_openstack.client.osc import write_back
+from diffcache_openstack.client.osc.volume import type_users
+from diffcache_openstack.client.osc.volume import write_back
 from diffcache_openstack.common import units
 from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base as sizing
@@ -185,8 +185,8 @@ def apply(manager: typing.Any, found: typing.Any) -> None:
                       if key.split(':')[:2] == KEY.split(':')}
     users = (each for each in volume.volumes(all_projects=True)
              if each.volume_type in names)
-    volume_type_users.report(
-        found.name, volume_type_users.follow(manager.diffcache, users,
+    type_users.report(
+        found.name, type_users.follow(manager.diffcache, users,
                                              values),
         values.get(KEY, 'off') != 'off')
 

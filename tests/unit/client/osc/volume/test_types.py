@@ -22,7 +22,7 @@ from openstack import exceptions as sdk_exceptions
 from openstackclient.volume.v3 import volume_type
 from osc_lib import exceptions
 
-from diffcache_openstack.client.osc import volume_types
+from diffcache_openstack.client.osc.volume import types as volume_types
 from tests import base
 
 

@@ -209,7 +209,7 @@ def _draw(profile: typing.Any, path: str) -> None:
     :raises CommandError: it cannot be drawn
     """
     # Imports matplotlib, which is slow.
-    from diffcache_openstack.client.osc import profile_graphs
+    from diffcache_openstack.client.osc.image import profile_graphs
     try:
         profile_graphs.draw(profile, path)
     except (OSError, ValueError) as error:

@@ -20,8 +20,8 @@ from oslo_utils import uuidutils
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
-from diffcache_openstack.client.osc import versions
-from diffcache_openstack.client.osc import write_back
+from diffcache_openstack.client.osc.server import versions
+from diffcache_openstack.client.osc.volume import write_back
 from diffcache_openstack.common import units
 from diffcache_openstack.ssdcache import server
 
@@ -357,7 +357,7 @@ def _draw(curve: dict[str, typing.Any], volume: typing.Any, path: str) -> None:
     :raises CommandError: it cannot be drawn
     """
     # Imports matplotlib, which is slow.
-    from diffcache_openstack.client.osc import curve_graphs
+    from diffcache_openstack.client.osc.volume import curve_graphs
     try:
         curve_graphs.draw(curve, volume.id, volume.limit, path)
     except (OSError, ValueError) as error:

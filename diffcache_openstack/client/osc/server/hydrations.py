@@ -21,7 +21,7 @@ from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
-from diffcache_openstack.client.osc import versions
+from diffcache_openstack.client.osc.server import versions
 from diffcache_openstack.client.osc import waiting
 from diffcache_openstack.common import units
 

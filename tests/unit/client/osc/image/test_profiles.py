@@ -17,7 +17,7 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 import sqlalchemy as sa
 
-from diffcache_openstack.client.osc import profiles as commands
+from diffcache_openstack.client.osc.image import profiles as commands
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import lazy_models
 from diffcache_openstack.objects import base as objects_base

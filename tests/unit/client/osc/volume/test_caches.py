@@ -18,7 +18,7 @@ from unittest import mock
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
-from diffcache_openstack.client.osc import volume_caches
+from diffcache_openstack.client.osc.volume import caches as volume_caches
 from tests.unit.client import cloud
 from tests.unit.client.osc import pages
 from tests.unit.conductor import fakes

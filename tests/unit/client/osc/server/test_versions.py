@@ -18,8 +18,8 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import hooks
-from diffcache_openstack.client.osc import version_policies
-from diffcache_openstack.client.osc import versions
+from diffcache_openstack.client.osc.server import version_policies
+from diffcache_openstack.client.osc.server import versions
 from diffcache_openstack.common import stand_ins
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions as states
