@@ -187,7 +187,7 @@ def apply(manager: typing.Any, found: typing.Any) -> None:
              if each.volume_type in names)
     type_users.report(
         found.name, type_users.follow(manager.diffcache, users,
-                                             values),
+                                      values),
         values.get(KEY, 'off') != 'off')
 
 
