@@ -128,7 +128,7 @@ def cache(directory, capacity, volumes, *words):
 def start_cache(directory, capacity, volumes, *words):
     """Run the cache, with what the device has."""
     line = [sys.executable, '-c',
-            'from diffcache_openstack.cmd import toolbox;'
+            'from diffcache_openstack.cmd.toolbox import app as toolbox;'
             ' raise SystemExit(toolbox.main())', 'ssdcache', 'serve',
             '--device', str(directory / 'device'),
             '--socket', str(directory / 'cache.socket'),

@@ -80,6 +80,8 @@ HISTORY: dict[str, str] = {
     '1.18': 'Volumes in SSD caches may be in write-back: the mode of ``PATCH'
             ' /v1/volume-caches/{volume_id}``, and specs of'
             ' ``PUT .../specs``.',
+    '1.19': 'Reports of sites have ``repository_mbps``: rates from'
+            ' repositories that plans assume and that hosts have measured.',
 }
 
 

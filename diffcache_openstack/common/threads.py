@@ -12,14 +12,22 @@
 """Ends of threads when a service stops."""
 
 import collections.abc
+import concurrent.futures
 import logging
 import threading
+import typing
+
+from diffcache_openstack.common import exceptions
+
+_Result = typing.TypeVar('_Result')
 
 LOG = logging.getLogger(__name__)
 
 # A thread that is asked to end notices within a second, unless it waits for
 # an answer of another host, which may be down.
 STOP_SECONDS = 5.0
+# Between two looks at whether a wait is to end.
+_POLL_SECONDS = 0.2
 
 
 def join(thread: threading.Thread) -> bool:
@@ -50,3 +58,31 @@ def end(name: str, work: collections.abc.Callable[[], object]) -> bool:
     thread = threading.Thread(target=work, daemon=True, name=name)
     thread.start()
     return join(thread)
+
+
+def call(work: collections.abc.Callable[[], _Result],
+         stopping: threading.Event) -> _Result:
+    """Return the result of a call of another host, unless a stop ends it.
+
+    It runs in a daemon thread, which a stop cuts off: the other host may have
+    done its part, as when a reply gets lost.
+
+    :param stopping: set when this process stops
+    :raises Interrupted: it was set before there was a result
+    """
+    found: concurrent.futures.Future[_Result] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:
+            # The thread's edge: raised again in the caller's.
+            found.set_exception(error)
+
+    if not stopping.is_set():
+        threading.Thread(target=run, daemon=True, name='call').start()
+    while not stopping.is_set():
+        concurrent.futures.wait([found], _POLL_SECONDS)
+        if found.done():
+            return found.result()
+    raise exceptions.Interrupted('This process is stopping.')

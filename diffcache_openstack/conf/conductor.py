@@ -15,6 +15,8 @@ import copy
 
 from oslo_config import cfg
 
+from diffcache_openstack.common import units
+
 GROUP = cfg.OptGroup(
     'conductor',
     title='The conductor',
@@ -57,10 +59,10 @@ Seconds between two checks for dead hosts and for sites that need a new plan.
 Seconds that an agent waits for a reply of the conductor. Without one it
 continues with the site map it has, and retries later.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'notify_delay',
+        type=units.Number(min=0.0),
         default=0.2,
-        min=0.0,
         help='''
 Seconds between a change and the notification of hosts that their site map is
 out of date. Changes within this time cause one notification.

@@ -202,11 +202,10 @@ Connections of one address that are served at the same time; more are answered
 as busy. Raise it, up to ``max_connections``, at a repository whose sites
 are behind one address each.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'latency',
+        type=units.Number(min=0.0, max=10.0),
         default=0.0,
-        min=0.0,
-        max=10.0,
         help='''
 Seconds by which each request is delayed, to simulate a slow link on one
 machine. Leave it at 0 in production.

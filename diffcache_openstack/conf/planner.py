@@ -16,6 +16,8 @@ import copy
 from oslo_config import cfg
 from oslo_config import types
 
+from diffcache_openstack.common import units
+
 GROUP = cfg.OptGroup(
     'planner',
     title='Cache placement',
@@ -67,10 +69,10 @@ Seconds between two plans of a site. Lower values follow changing demand faster
 and move more bytes over the WAN. 0 computes plans only on request
 (``diffcache-manage plan create``).
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'time_limit',
+        type=units.Number(min=0.1),
         default=20.0,
-        min=0.1,
         mutable=True,
         help='''
 Seconds that the solver may take for one site; it then returns the best plan
@@ -108,29 +110,29 @@ map.
 Seconds after which a request counts half in the forecast of demand. The
 default of a week keeps images of working days in the cache over a weekend.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'prior',
+        type=units.Number(min=0.0),
         default=0.05,
-        min=0.0,
         mutable=True,
         help='''
 Recent requests assumed for every image at each host, in addition to real ones.
 Higher values give images that were never requested a share of free capacity. 0
 places only images with a history.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'trend_limit',
+        type=units.Number(min=1.0),
         default=2.0,
-        min=1.0,
         mutable=True,
         help='''
 Largest factor by which a recent trend (within a quarter of ``half_life``)
 raises or lowers the forecast of an image. 1 ignores trends.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'family_weight',
+        type=units.Number(min=0.0),
         default=1.0,
-        min=0.0,
         mutable=True,
         help='''
 Weight of the mean forecast of an image's family (images with a common origin
@@ -138,10 +140,10 @@ or with patches between them), as a number of requests of the image itself.
 Higher values give new images more of their family's demand. 0 uses only the
 image's own requests.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'host_weight',
+        type=units.Number(min=0.0),
         default=2.0,
-        min=0.0,
         mutable=True,
         help='''
 Weight of the mean demand of all hosts for an image, as a number of requests at
@@ -156,21 +158,20 @@ the host itself. Higher values make the forecasts of hosts more alike.
 Most images that a site's plan considers: those with the highest forecast.
 Limits the solver's time and memory in catalogues of many thousand images.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'min_gain',
+        type=units.Number(min=0.0, max=1.0),
         default=0.02,
-        min=0.0,
-        max=1.0,
         mutable=True,
         help='''
 Fraction by which a new plan has to lower the expected cost, including the cost
 of moving its objects, to replace the current plan. Prevents hosts from
 exchanging objects of equal worth with each plan. 0 accepts any better plan.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'move_weight',
+        type=units.Number(min=0.0),
         default=0.01,
-        min=0.0,
         mutable=True,
         help='''
 Cost of one second of moving objects to hosts, in seconds of waiting for
@@ -194,27 +195,27 @@ them.
 Names of hosts to empty: the next plan places nothing on them and moves objects
 to other hosts where that pays.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'local_bandwidth',
+        type=units.Number(min=0.001),
         default=4000.0,
-        min=0.001,
         mutable=True,
         help='''
 Mbit/s at which a host reads and writes images on its own disk.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'peer_bandwidth',
+        type=units.Number(min=0.001),
         default=1000.0,
-        min=0.001,
         mutable=True,
         help='''
 Mbit/s at which a host receives from another host of its site. Default:
 gigabit Ethernet.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'repository_bandwidth',
+        type=units.Number(min=0.001),
         default=20.0,
-        min=0.001,
         mutable=True,
         help='''
 Mbit/s at which a host receives from the repository. Only the ratio of the
@@ -266,10 +267,10 @@ in Nova's weigher, from its first 8 MiB on. ``host_repository_bandwidth`` and
 ``host_peer_bandwidth`` take precedence. Leave it off where the configured
 bandwidths are a policy, such as a low one for a WAN that is to be spared.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'patch_seconds_base',
+        type=units.Number(min=0.0),
         default=0.5,
-        min=0.0,
         mutable=True,
         help='''
 Seconds assumed for applying a patch of which no time was measured yet, beside

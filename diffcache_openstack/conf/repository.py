@@ -15,6 +15,7 @@ import copy
 
 from oslo_config import cfg
 
+from diffcache_openstack.common import units
 from diffcache_openstack.conf import fill
 
 GROUP = cfg.OptGroup(
@@ -51,10 +52,10 @@ workers one is left to images of at most 1 GiB. More workers add more images
 at a time; each may use all processors, and the space of one image beside those
 in the repository.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'max_expansion',
+        type=units.Number(min=1.0),
         default=50.0,
-        min=1.0,
         help='''
 Most bytes of content for each byte of a qcow2 file. An image that would grow
 more is not added, unless its content is at most 256 MiB; Glance alone serves
@@ -63,10 +64,10 @@ legitimate images compress better; lower it to protect the repository's disk
 from files that unpack to many times their size. The size of an image's disk is
 limited by ``[glance] largest_image``.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'unpack_timeout',
+        type=units.Number(min=1.0),
         default=3600.0,
-        min=1.0,
         help='''
 Most seconds to unpack a qcow2 image after its download, and to describe its
 file. An image that takes longer is not added. Raise it if large images time
@@ -95,11 +96,10 @@ Compression level of patches (zstd). Higher levels make patches some percent
 smaller and take several times as long to create; the time to apply a patch
 hardly changes.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'max_patch_ratio',
+        type=units.Number(min=0.0, max=1.0),
         default=0.5,
-        min=0.0,
-        max=1.0,
         help='''
 Largest patch to keep, as a fraction of its target's data. Larger patches save
 too little for the space and the time to apply them. 0 creates no patches.
@@ -126,10 +126,10 @@ the time of the whole image at most.
 for some 15 seconds per gigabyte of the image's data. 0 creates none on
 request.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'max_load',
+        type=units.Number(min=0.0),
         default=0.0,
-        min=0.0,
         help='''
 Load average of one minute, divided by the number of processors, above which no
 further patch is started. Creating a patch uses all processors. 0 sets no

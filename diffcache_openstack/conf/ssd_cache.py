@@ -186,11 +186,10 @@ references and twice in a row: so sizes follow a shift of the load at once.
 Each early end makes this time 1.5 times as long, until epochs have had their
 full length again. As long as ``epoch``: no epoch ends early.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'step',
+        type=units.Number(min=0.0001, max=1.0),
         default=0.5,
-        min=0.0001,
-        max=1.0,
         help='''
 The part of the cache that moves from some volumes to others after one epoch,
 at most. Lower numbers cost fewer hits where an epoch was not typical.
@@ -203,11 +202,10 @@ at most. Lower numbers cost fewer hits where an epoch was not typical.
 Epochs without changes of sizes after one with changes. Higher numbers let
 partitions fill before they are judged.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'hysteresis',
+        type=units.Number(min=0.0, max=1.0),
         default=0.01,
-        min=0.0,
-        max=1.0,
         help='''
 The part of the cache that has to move, and with ``policy`` ``latency`` the
 part of the latency that has to be saved; for less, sizes stay as they are.

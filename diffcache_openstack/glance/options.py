@@ -15,6 +15,8 @@ import copy
 
 from oslo_config import cfg
 
+from diffcache_openstack.common import units
+
 GROUP = cfg.OptGroup(
     'diffcache', title='The image cache of DiffCache',
     help='''
@@ -31,20 +33,20 @@ Socket of the agent on this host, the value of its ``[agent] socket``. The
 driver needs it; glance-api does not start without. Its user has to be in the
 group that owns the socket (``[agent] socket_group``).
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'connect_timeout',
+        type=units.Number(min=0.1),
         default=1.5,
-        min=0.1,
         help='''
 Seconds to wait for the agent to answer a question, such as whether it can
 build an image from what the site holds. After that, the image is read from
 Glance's store, as without a cache. Raise it if the agent's host is overloaded;
 each download waits so long if the agent hangs.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'stall_timeout',
+        type=units.Number(min=5.0),
         default=600.0,
-        min=5.0,
         help='''
 Seconds to wait for the next bytes of an image from the agent. After that, the
 rest is read from Glance's store. It has to suffice for the agent to fetch over

@@ -15,6 +15,8 @@ import copy
 
 from oslo_config import cfg
 
+from diffcache_openstack.common import units
+
 GROUP = cfg.OptGroup(
     'diffcache', title='Images from DiffCache',
     help='''
@@ -64,29 +66,29 @@ Socket of this host's agent, the value of its option ``[agent] socket``. The
 driver needs it; nova-compute does not start without. Its user has to be in the
 group that owns the socket (``[agent] socket_group``).
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'connect_timeout',
+        type=units.Number(min=0.1),
         default=1.5,
-        min=0.1,
         help='''
 Seconds to wait for the agent to answer a question, such as whether it knows an
 image. After that, the image is fetched as ``fallback`` says. Raise it if the
 agent is slow because its host is overloaded; each boot from a new image waits
 so long if the agent hangs.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'stall_timeout',
+        type=units.Number(min=5.0),
         default=60.0,
-        min=5.0,
         help='''
 Seconds without progress of the agent, while it builds or fetches an image,
 after which the image is fetched as ``fallback`` says. The time that
 the whole delivery takes is not limited.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'restart_timeout',
+        type=units.Number(min=0.0),
         default=20.0,
-        min=0.0,
         help='''
 Seconds to wait for an agent that has ended, as it does while it is upgraded. A
 delivery that the agent's end cut off is repeated when it runs again, and a
@@ -201,8 +203,9 @@ diffcache.conf. If it is not set, Nova's own broker is used.
 Exchange of the DiffCache conductor; ``[DEFAULT] control_exchange`` of
 diffcache.conf.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'build_cost_weight_multiplier',
+        type=units.Number(),
         default=2.0,
         help='''
 Multiplier of the weight of hosts that get the image at low cost. The weight is
@@ -214,10 +217,10 @@ disables the weigher and its calls to the conductor; negative values prefer
 hosts where the image is expensive. The metadata of a host aggregate can
 override it under the same name.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'prefer_cached_factor',
+        type=units.Number(min=1.0),
         default=100.0,
-        min=1.0,
         help='''
 Factor of the multiplier for servers whose scheduler hint
 ``diffcache:prefer_cached`` is true. For them every saving counts in proportion
@@ -228,8 +231,9 @@ host that saves a tenth of the cost outweighs them, but not the 1000000 by
 which Nova avoids other cells and hosts where builds have just failed. With
 lower values the other weighers count, too.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'ssd_room_weight_multiplier',
+        type=units.Number(),
         default=1.0,
         help='''
 Multiplier of the weight of hosts whose SSD cache has room for the volumes that
@@ -240,28 +244,27 @@ room on the SSD to other resources; 0 disables the weigher and its calls to the
 conductor. The metadata of a host aggregate can override it under the same
 name.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'cost_timeout',
+        type=units.Number(min=0.05, max=30.0),
         default=1.0,
-        min=0.05,
-        max=30.0,
         help='''
 Seconds that each weigher waits for the conductor when a server is scheduled.
 Without an answer all hosts get the same weight.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'cost_lifetime',
+        type=units.Number(min=0.0),
         default=10.0,
-        min=0.0,
         help='''
 Seconds to cache the costs of an image, and the room for a server's volumes.
 Higher values call the conductor less often; with lower ones, hosts that got
 the image are preferred earlier.
 '''),
-    cfg.FloatOpt(
+    cfg.Opt(
         'cost_retry_interval',
+        type=units.Number(min=0.0),
         default=30.0,
-        min=0.0,
         help='''
 Seconds before the conductor is called again after it did not answer, and
 between two warnings about that.

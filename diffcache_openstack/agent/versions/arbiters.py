@@ -11,9 +11,12 @@
 #    under the License.
 """The conductor as the arbiter between writers of a version store."""
 
+import functools
+import threading
 import typing
 
 from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import threads
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.versions.store import arbitration
 
@@ -23,27 +26,34 @@ class ConductorArbiter:
 
     See :class:`diffcache_openstack.versions.store.arbitration.Arbiter`.
 
+    Methods raise Interrupted if this process stops while they wait.
+
     :param host: the name of this host, which performs the task
     :param place: a hash of the store's URI
+    :param stopping: set when this process stops
     """
 
     def __init__(self, conductor: conductor_versions_api.VersionsAPI,
-                 host: str, task_id: str, place: str) -> None:
+                 host: str, task_id: str, place: str,
+                 stopping: threading.Event) -> None:
         self._conductor = conductor
         self._context = contexts.RequestContext.for_service(host)
         self._writer = (host, task_id, place)
+        self._stopping = stopping
 
     def read(self) -> arbitration.Position | None:
         """Return the head that was decided last."""
-        found = self._conductor.read_head(self._context, *self._writer)
+        found = threads.call(functools.partial(
+            self._conductor.read_head, self._context, *self._writer),
+            self._stopping)
         return None if found is None else arbitration.Position(*found)
 
     def move(self, base: arbitration.Position | None,
              new: arbitration.Position) -> None:
         """Move the head from one catalogue to the next."""
-        self._conductor.move_head(
-            self._context, *self._writer, _encoded(base),
-            (new.number, new.digest))
+        threads.call(functools.partial(
+            self._conductor.move_head, self._context, *self._writer,
+            _encoded(base), (new.number, new.digest)), self._stopping)
 
 
 def _encoded(position: arbitration.Position | None

@@ -12,8 +12,10 @@
 """Versions in the agent: tasks of the conductor and of Nova's driver."""
 
 import collections.abc
+import functools
 import logging
 import pathlib
+import threading
 import time
 import typing
 import uuid
@@ -29,6 +31,7 @@ from diffcache_openstack.agent.versions import tasks
 from diffcache_openstack.agent.versions import worker as version_worker
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import conductor_versions_api
@@ -62,6 +65,8 @@ class VersionService:
         self._conductor = conductor
         self._name = name
         self._context = contexts.RequestContext.for_service(name)
+        # Ends what waits for the conductor, which may be down.
+        self._stopping = threading.Event()
         options = conf.versions
         state = pathlib.Path(conf.agent.state_dir) / 'versions'
         self.stores = project_stores.ProjectStores(
@@ -99,6 +104,7 @@ class VersionService:
 
     def stop(self) -> None:
         """Interrupt tasks, which are resumed at the next start."""
+        self._stopping.set()
         self.tasks.stop()
 
     def save_before(self, server_id: str, project_id: str, trigger: str,
@@ -112,6 +118,7 @@ class VersionService:
             reason if a required save failed
         :raises InvalidInput: the trigger is unknown
         :raises ServiceUnavailable: the policy cannot be read
+        :raises Interrupted: this process stops before it is read
         """
         if trigger not in _HOOKS:
             raise exceptions.InvalidInput(
@@ -137,8 +144,9 @@ class VersionService:
         """Return the task once no other of its project writes, if any."""
         while True:
             try:
-                return self._conductor.begin_local(self._context, self._name,
-                                                   new)
+                return threads.call(functools.partial(
+                    self._conductor.begin_local, self._context, self._name,
+                    new), self._stopping)
             except exceptions.Busy:
                 if time.monotonic() > deadline or not watch(0, 0):
                     raise
@@ -157,7 +165,9 @@ class VersionService:
 
     def _arbiter_of(self, task_id: str, place: str) -> arbitration.Arbiter:
         return arbiters.ConductorArbiter(self._conductor, self._name, task_id,
-                                         place)
+                                         place, self._stopping)
 
     def _report(self, report: objects.TaskReport) -> bool:
-        return self._conductor.report_task(self._context, report)
+        return threads.call(functools.partial(
+            self._conductor.report_task, self._context, report),
+            self._stopping)

@@ -15,19 +15,25 @@ import datetime
 import typing
 
 from diffcache_openstack.api import fields
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import sites as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import sites as schemas
+from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import listing
+from diffcache_openstack.db import sites
 from diffcache_openstack.db.views import plan_views
 from diffcache_openstack.db.views import request_views
+from diffcache_openstack.db.views import savings_views
 from diffcache_openstack.db.views import site_views
+from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 
 TABLE = routing.Table()
 _DAYS = 7
+_REPOSITORY_MBPS = microversions.parse('1.19')
 
 
 @TABLE.route('GET', '/v1/sites', policy=policies.LIST,
@@ -44,10 +50,19 @@ def list_sites(request: requests.Request) -> dict[str, typing.Any]:
              response=schemas.REPORT)
 def show_report(request: requests.Request, name: str
                 ) -> dict[str, typing.Any]:
-    """Show what a site holds, how it served requests, and the savings."""
+    """Show what a site holds, how it served requests, and the savings.
+
+    From version 1.19 on, ``repository_mbps`` are rates from repositories in
+    Mbit/s: the lowest that plans assume of a compute host of the site, and
+    the highest that one has measured.
+    """
     days = request.parameters.get('days', _DAYS)
     since = base.now() - datetime.timedelta(days=days)
-    return {'report': request.look(_report, name, since)}
+    report = request.look(_report, name, since)
+    if request.version >= _REPOSITORY_MBPS:
+        report['repository_mbps'] = request.read(
+            _repository_mbps, name, request.services.conf.planner)
+    return {'report': report}
 
 
 def _report(session, name, since):
@@ -60,3 +75,13 @@ def _report(session, name, since):
         'requests': ways,
         'whole_bytes': request_views.whole_bytes(session, name, since),
         'wan_bytes': sum(way['wan_bytes'] for way in ways)}
+
+
+def _repository_mbps(session, site, options):
+    links = model.read_links(session, site, options)
+    of_hosts = {own.host: own.repo for own in links.hosts}
+    assumed = [of_hosts.get(host.name, links.repo)
+               for host in sites.list_hosts(session)
+               if host.site == site and host.role == objects.COMPUTE]
+    return {'assumed': min(assumed, default=None),
+            'measured': savings_views.repository_mbps(session, site)}

@@ -40,4 +40,7 @@ REPORT = common.closed({'report': common.closed({
     'site': _SITE, 'since': common.INSTANT, 'plan': _PLAN,
     'held': {'type': 'object', 'additionalProperties': _HELD},
     'requests': {'type': 'array', 'items': _WAY},
-    'whole_bytes': common.COUNT, 'wan_bytes': common.COUNT})})
+    'whole_bytes': common.COUNT, 'wan_bytes': common.COUNT,
+    'repository_mbps': common.closed({
+        'assumed': common.NUMBER_OR_NULL, 'measured': common.NUMBER_OR_NULL})},
+    ['repository_mbps'])})

@@ -19,9 +19,9 @@ from cliff import hooks
 from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
-from diffcache_openstack.client.osc import precache
-from diffcache_openstack.client.osc import version_images
-from diffcache_openstack.client.osc import versions
+from diffcache_openstack.client.osc.image import precache
+from diffcache_openstack.client.osc.server import version_images
+from diffcache_openstack.client.osc.server import versions
 from diffcache_openstack.common.commands import command_groups
 from diffcache_openstack.common import units
 

@@ -27,8 +27,6 @@ from diffcache_openstack.dashboard.sites import forms
 from diffcache_openstack.dashboard.sites import problems as sentences
 from diffcache_openstack.dashboard.sites import tables
 
-# Hosts whose links are looked at.
-_MOST_HOSTS = 20
 _GB = 1000 ** 3
 # Ways that no agent served: that of whole images compares with others.
 _NOTICED = ('nova', 'glance')
@@ -134,30 +132,26 @@ class SavingsTab(tabs.Tab):
         report = self.tab_group.kwargs['report']
         saved = report['whole_bytes'] - report['wan_bytes']
         sections = [(_('WAN'), _wan(report)),
-                    (_('Time'), self._time(report))]
+                    (_('Time'), _time(report))]
         price = getattr(conf.settings, 'IMAGE_CACHE_WAN_PRICE', None)
         if price is not None:
             sections.append((_('Money'), _money(saved, price)))
         return {'sections': sections}
 
-    def _time(self, report):
-        """Compare what requests took with downloads at the measured rate."""
-        took = sum(way['requests'] * way['mean_s']
-                   for way in report['requests']
-                   if way['way'] not in _NOTICED and way['mean_s'])
-        rate, whole = None, None
-        with api.reported(self.request, _('Could not look up the links')):
-            rate = max(_rates(api.client(self.request),
-                              report['site']['name'], 'measured'),
-                       default=None)
-        if rate is not None:
-            whole = units.transfer_seconds(report['whole_bytes'], rate)
-        return [
-            (_('Requests took'), formats.duration(took)),
-            (_('Downloads would take'), formats.duration(whole)),
-            (_('Saved'), formats.duration(
-                None if whole is None else whole - took)),
-            (_('Measured rate'), formats.bandwidth(rate))]
+
+def _time(report):
+    """Compare what requests took with downloads at the measured rate."""
+    took = sum(way['requests'] * way['mean_s'] for way in report['requests']
+               if way['way'] not in _NOTICED and way['mean_s'])
+    rate = _repository_mbps(report, 'measured')
+    whole = None if rate is None else units.transfer_seconds(
+        report['whole_bytes'], rate)
+    return [
+        (_('Requests took'), formats.duration(took)),
+        (_('Downloads would take'), formats.duration(whole)),
+        (_('Saved'), formats.duration(
+            None if whole is None else whole - took)),
+        (_('Measured rate'), formats.bandwidth(rate))]
 
 
 def _money(saved, price):
@@ -166,15 +160,13 @@ def _money(saved, price):
             (_('Saved'), f'{saved / _GB * price:.2f} {currency}')]
 
 
-def _rates(client, site, kind):
-    """Return the rates of a site's hosts from repositories, in Mbit/s.
+def _repository_mbps(report, kind):
+    """Return a rate of the site from repositories in Mbit/s, if known.
 
-    :param kind: link_speeds (assumed) or measured
+    :param kind: assumed (the lowest) or measured (the highest)
     """
-    hosts = api.first(client.hosts, _MOST_HOSTS, site=site, role='compute')
-    return [rate for host in hosts
-            if (rate := (getattr(client.get_host(host.name), kind) or {})
-                .get('repo'))]
+    # A service before version 1.19 has neither.
+    return report.get('repository_mbps', {}).get(kind)
 
 
 class WhatIfTab(tabs.Tab):
@@ -194,17 +186,15 @@ class WhatIfTab(tabs.Tab):
                                 else None)
         rows: list = []
         if form.is_bound and form.is_valid():
-            rows = self._compare(report['site'], form)
+            rows = self._compare(report, form)
         return {'form': form, 'rows': rows}
 
-    def _compare(self, site, form):
-        client = api.client(self.request)
+    def _compare(self, report, form):
+        client, site = api.client(self.request), report['site']
         with api.reported(self.request,
                           _('Could not estimate what that would bring')):
-            slowest = min(_rates(client, site['name'], 'link_speeds'),
-                          default=None)
             found = client.what_if(site['name'], **form.changes(
-                site['hosts'], slowest))
+                site['hosts'], _repository_mbps(report, 'assumed')))
             before, after = found['before'], found['after']
             return [(label, show(before[name]), show(after[name]))
                     for name, label, show in _FIGURES

@@ -253,9 +253,12 @@ class _Acceptance:
         found = staging / f'checked-{blob.blob}'
         with self._rules.base_image(base_id) as image:
             if image is None:
+                # Hosts compare it before they use it (:class:`.BaseIndexes`):
+                # one that is wrong costs space, and is never used.
                 LOG.warning('Accepting the index of base image %s without'
                             ' comparing it with the image, which is not in'
-                            ' the catalogue of images', base_id)
+                            ' the catalogue of images; hosts with the image'
+                            ' compare it before they use it', base_id)
                 self._result.indexes_unchecked += 1
                 return []
             with native_errors.translated():

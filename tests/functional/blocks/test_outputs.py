@@ -23,8 +23,8 @@ import time
 from diffcache_openstack.blocks.codecs import registry
 from tests import base
 
-_TOOLBOX = 'import sys; from diffcache_openstack.cmd import toolbox; ' \
-           'sys.exit(toolbox.main())'
+_TOOLBOX = 'import sys; from diffcache_openstack.cmd.toolbox import app; ' \
+           'sys.exit(app.main())'
 _TIB = 1 << 40
 _PATIENCE_S = 120
 

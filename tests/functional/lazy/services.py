@@ -26,7 +26,7 @@ import fixtures
 from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import in_process
 from diffcache_openstack.agent.lazy import daemon
-from diffcache_openstack.cmd import lazy
+from diffcache_openstack.cmd.toolbox import lazy
 from diffcache_openstack.common import exceptions
 from tests import base
 

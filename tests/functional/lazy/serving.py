@@ -20,11 +20,11 @@ import sys
 
 import fixtures
 
-from diffcache_openstack.cmd import lazy
+from diffcache_openstack.cmd.toolbox import lazy
 from tests import base
 
-TOOLBOX = 'import sys; from diffcache_openstack.cmd import toolbox; ' \
-          'sys.exit(toolbox.main())'
+TOOLBOX = 'import sys; from diffcache_openstack.cmd.toolbox import app; ' \
+          'sys.exit(app.main())'
 
 
 class ServingTest(base.TestCase):

@@ -55,7 +55,7 @@ class CacheTest(base.TestCase):
 
     def command(self, *words):
         return [sys.executable, '-c',
-                'from diffcache_openstack.cmd import toolbox;'
+                'from diffcache_openstack.cmd.toolbox import app as toolbox;'
                 ' raise SystemExit(toolbox.main())', 'ssdcache', *words]
 
     def line(self, *volumes, words=()):

@@ -20,7 +20,7 @@ from unittest import mock
 from cliff import command
 
 from diffcache_openstack.cmd import console
-from diffcache_openstack.cmd import toolbox
+from diffcache_openstack.cmd.toolbox import app as toolbox
 from diffcache_openstack.common import exceptions
 from tests import base
 
@@ -65,13 +65,13 @@ class ConsoleTest(base.TestCase):
     def test_help_imports_no_command(self):
         script = (
             'import sys\n'
-            'from diffcache_openstack.cmd import toolbox\n'
+            'from diffcache_openstack.cmd.toolbox import app as toolbox\n'
             'try:\n'
             '    toolbox.main(["--help"])\n'
             'except SystemExit:\n'
             '    pass\n'
             'heavy = {"numpy", "diffcache_openstack._native",\n'
-            '         "diffcache_openstack.cmd.patch", "matplotlib"}\n'
+            '         "diffcache_openstack.cmd.toolbox.patch", "matplotlib"}\n'
             'sys.exit(str(heavy & set(sys.modules))\n'
             '         if heavy & set(sys.modules) else 0)\n')
         done = subprocess.run([sys.executable, '-c', script],

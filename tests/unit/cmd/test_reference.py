@@ -33,7 +33,7 @@ from diffcache_openstack.cmd import conductor
 from diffcache_openstack.cmd import console
 from diffcache_openstack.cmd.manage import app as manage
 from diffcache_openstack.cmd import services
-from diffcache_openstack.cmd import toolbox
+from diffcache_openstack.cmd.toolbox import app as toolbox
 from diffcache_openstack.common.commands import command_groups
 from tests import base
 

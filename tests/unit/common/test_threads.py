@@ -15,6 +15,7 @@ import threading
 
 import fixtures
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import threads
 from tests import base
 
@@ -50,3 +51,31 @@ class TestJoin(base.TestCase):
         answer.set()
         thread.join()
         self.assertTrue(threads.join(thread))
+
+
+class TestCall(base.TestCase):
+
+    def test_result_and_error(self):
+        going = threading.Event()
+        self.assertEqual(3, threads.call(lambda: 3, going))
+        self.assertRaises(ZeroDivisionError, threads.call, lambda: 1 // 0,
+                          going)
+
+    def test_a_stop_ends_the_wait(self):
+        answer, stopping = threading.Event(), threading.Event()
+        self.addCleanup(answer.set)
+
+        def work():
+            stopping.set()
+            answer.wait()
+
+        self.assertRaises(exceptions.Interrupted, threads.call, work,
+                          stopping)
+        self.assertFalse(answer.is_set())
+
+    def test_nothing_is_called_after_a_stop(self):
+        stopping, called = threading.Event(), threading.Event()
+        stopping.set()
+        self.assertRaises(exceptions.Interrupted, threads.call, called.set,
+                          stopping)
+        self.assertFalse(called.is_set())

@@ -9,11 +9,16 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import copy
+
 from oslo_config import cfg
+from oslo_config import types
 
 from diffcache_openstack.common import keystone_opts
 from diffcache_openstack.common import units
 from diffcache_openstack.conf import opts
+from diffcache_openstack.glance import options as glance_options
+from diffcache_openstack.nova import options as nova_options
 from tests import base
 
 
@@ -58,17 +63,6 @@ class TestNewConfig(base.TestCase):
             cfg.ConfigFileValueError, lambda: conf.agent.cache_capacity)
         self.assertIn('cache_capacity', str(error))
 
-    def test_numbers_of_lazy_boots_are_finite(self):
-        for name in ('wait', 'learn_interval', 'boot_set_share',
-                     'worth_seconds', 'threshold', 'restart_backoff'):
-            for value in ('nan', 'inf', '', '-1'):
-                path = self.write_file(
-                    'x.conf', f'[lazy]\n{name} = {value}\n'.encode())
-                conf = opts.new_config(['--config-file', str(path)])
-                error = self.assertRaises(cfg.ConfigFileValueError,
-                                          getattr, conf.lazy, name)
-                self.assertIn(name, str(error))
-
     def test_name_of_host_has_no_room_for_topics_of_others(self):
         conf = opts.new_config()
         self.assertRaises(ValueError, conf.set_override, 'host', 'a b*#',
@@ -111,6 +105,34 @@ class TestListOpts(base.TestCase):
         self.assertLessEqual(
             {'agent', 'conductor', 'data_plane', 'fill', 'planner',
              'repository'}, names)
+
+
+class TestNumbers(base.TestCase):
+
+    def test_values_that_are_no_finite_numbers_are_refused(self):
+        checked = 0
+        for group, options in (*own_opts(), *glance_options.list_opts(),
+                               *nova_options.list_opts()):
+            for option in options:
+                if isinstance(option.type, types.Float):
+                    self.check(group, option)
+                    checked += 1
+        self.assertGreater(checked, 30)
+
+    def check(self, group, option):
+        for value in ('nan', 'inf', '-inf', ''):
+            with self.subTest(option=f'{group.name}.{option.name}',
+                              value=value):
+                path = self.write_file(
+                    'x.conf',
+                    f'[{group.name}]\n{option.name} = {value}\n'.encode())
+                conf = cfg.ConfigOpts()
+                conf.register_group(copy.deepcopy(group))
+                conf.register_opt(option, group=group.name)
+                conf([], default_config_files=[str(path)])
+                error = self.assertRaises(cfg.ConfigFileValueError, getattr,
+                                          conf[group.name], option.dest)
+                self.assertIn(option.name, str(error))
 
 
 class TestSize(base.TestCase):

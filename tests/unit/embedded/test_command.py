@@ -11,7 +11,7 @@
 #    under the License.
 import argparse
 
-from diffcache_openstack.cmd import testbed
+from diffcache_openstack.cmd.toolbox import testbed
 from diffcache_openstack.common import exceptions
 from tests import base
 

@@ -11,6 +11,8 @@
 #    under the License.
 """Two hosts' writers, between which a conductor decides over a bus."""
 
+import threading
+
 from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.rpc import conductor_versions_api
@@ -22,10 +24,14 @@ PLACE = 'a' * 16
 
 class TestArbiters(test_versions.VersionsTest):
 
+    def setUp(self):
+        super().setUp()
+        self.stopping = threading.Event()
+
     def arbiter(self, host, task, place=PLACE):
         return arbiters.ConductorArbiter(
             conductor_versions_api.VersionsAPI(self.bus, self.conf), host,
-            task.id, place)
+            task.id, place, self.stopping)
 
     def test_the_conductor_decides(self):
         self.create()
@@ -49,4 +55,12 @@ class TestArbiters(test_versions.VersionsTest):
         arbiter = self.arbiter('h2', task)
         self.assertRaises(exceptions.Forbidden, arbiter.read)
         self.assertRaises(exceptions.Forbidden, arbiter.move, None,
+                          arbitration.Position(1, 'a' * 64))
+
+    def test_a_stop_ends_the_wait_for_the_conductor(self):
+        self.stopping.set()
+        self.create()
+        arbiter = self.arbiter('h1', self.host.next())
+        self.assertRaises(exceptions.Interrupted, arbiter.read)
+        self.assertRaises(exceptions.Interrupted, arbiter.move, None,
                           arbitration.Position(1, 'a' * 64))

@@ -125,6 +125,43 @@ class ServiceTest(base.TestCase):
     def test_unknown_trigger(self):
         self.assertRaises(exceptions.InvalidInput, self.save, 'boredom')
 
+    def stop_while_waiting(self, name, work):
+        """Stop while a task waits for a method of a conductor that is down."""
+        answer, waits = threading.Event(), threading.Event()
+        self.addCleanup(answer.set)
+
+        def down(*_args):
+            waits.set()
+            answer.wait()
+
+        setattr(self.conductor, name, down)
+        self.work = work
+        running = self.service.tasks.perform(objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000002', kind=versions.SAVE,
+            project_id='p'))
+        self.assertTrue(waits.wait(SECONDS))
+        stop = threading.Thread(target=self.service.stop, daemon=True)
+        stop.start()
+        stop.join(SECONDS)
+        self.assertFalse(stop.is_alive())
+        return running
+
+    def test_a_stop_ends_the_wait_for_a_decision_on_the_store(self):
+        arbiter = self.service._arbiter_of(
+            '00000000-0000-4000-8000-000000000002', 'a' * 16)
+        running = self.stop_while_waiting('read_head',
+                                          lambda doing: arbiter.read())
+        # The next process resumes it.
+        self.assertFalse(running.ended.is_set())
+        self.assertEqual([running.task.id], self.service.tasks.left())
+
+    def test_a_stop_ends_the_wait_for_a_report(self):
+        running = self.stop_while_waiting('report_task', lambda doing: None)
+        # The next process reports it.
+        self.assertEqual(versions.DONE, running.report.state)
+        self.assertFalse(running.reported)
+        self.assertEqual([], self.service.tasks.left())
+
 
 class TestFairness(ServiceTest):
     """A project's slow tasks hold no other project's, and no hook."""

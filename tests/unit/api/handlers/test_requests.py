@@ -13,6 +13,8 @@
 
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
 from tests.unit.db import database
@@ -91,6 +93,34 @@ class TestSites(base.ApiTest):
         self.assertEqual(120 * base.test_agents.MB, report['whole_bytes'])
         self.assertEqual({'objects': 1, 'bytes': 50},
                          report['held']['templates'])
+
+    def rates(self):
+        return self.get('/v1/sites/edge/report')['report']['repository_mbps']
+
+    def test_rates_from_repositories(self):
+        self.assertEqual({'assumed': 20.0, 'measured': None}, self.rates())
+        for host, mbps in ('h1', 2.5), ('h2', 18.5):
+            self.api.report_network(self.ctxt, host, objects.HostNetwork(
+                repositories=[objects.RepositoryStanding(
+                    name='hub', mbps=mbps)]))
+        self.assertEqual({'assumed': 20.0, 'measured': 18.5}, self.rates())
+        self.conf.set_override('measured_bandwidths', True, 'planner')
+        self.assertEqual({'assumed': 2.5, 'measured': 18.5}, self.rates())
+        self.assertNotIn('repository_mbps', self.get(
+            '/v1/sites/edge/report', version='1.18')['report'])
+
+    def test_rates_are_those_of_all_hosts_of_the_site(self):
+        now = objects_base.now()
+        for number in range(3, 33):
+            self.write(sites.put_host, database.host(f'h{number}'), now)
+        self.conf.set_override('host_repository_bandwidth', {
+            'h32': '5', 'hub': '1', 'gone': '1'}, 'planner')
+        self.assertEqual(5.0, self.rates()['assumed'])
+
+    def test_site_without_compute_hosts_has_no_rates(self):
+        report = self.get('/v1/sites/centre/report')['report']
+        self.assertEqual({'assumed': None, 'measured': None},
+                         report['repository_mbps'])
 
     def test_boots_and_downloads_cross_no_link_without_a_cache(self):
         """Regression: a boot beside its request counted the image twice."""

@@ -23,14 +23,14 @@ from osc_lib import exceptions
 import requests
 
 from diffcache_openstack.client.osc import commands
-from diffcache_openstack.client.osc import hosts
-from diffcache_openstack.client.osc import lookups
-from diffcache_openstack.client.osc import objects
-from diffcache_openstack.client.osc import plans
-from diffcache_openstack.client.osc import precache
-from diffcache_openstack.client.osc import quotas
-from diffcache_openstack.client.osc import sites
-from diffcache_openstack.client.osc import status
+from diffcache_openstack.client.osc.image import hosts
+from diffcache_openstack.client.osc.image import lookups
+from diffcache_openstack.client.osc.image import objects
+from diffcache_openstack.client.osc.image import plans
+from diffcache_openstack.client.osc.image import precache
+from diffcache_openstack.client.osc.image import quotas
+from diffcache_openstack.client.osc.image import sites
+from diffcache_openstack.client.osc.image import status
 from diffcache_openstack.client.osc import waiting
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue

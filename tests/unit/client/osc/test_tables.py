@@ -19,8 +19,8 @@ from unittest import mock
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
-from diffcache_openstack.client.osc import hosts
-from diffcache_openstack.client.osc import objects
+from diffcache_openstack.client.osc.image import hosts
+from diffcache_openstack.client.osc.image import objects
 from tests import base
 
 WIDTH = 100

@@ -13,7 +13,7 @@ import io
 import shutil
 import subprocess
 
-from diffcache_openstack.cmd import toolbox
+from diffcache_openstack.cmd.toolbox import app as toolbox
 from tests import base
 
 # What zsh has for its own completion, printing instead of completing.

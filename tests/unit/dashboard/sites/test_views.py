@@ -83,19 +83,10 @@ class DetailTest(needs.PageTest):
             'wan_bytes': 0, 'whole_bytes': 0}})
         self.assertContains(self.client.get(DETAIL), 'No plan')
 
-    def answer_rates(self, *rates):
-        """Have hosts that measured rates from a repository."""
-        names = [f'c{number}' for number in range(len(rates))]
-        self.answer('/hosts', needs.listing(
-            'hosts', *({'name': name} for name in names)))
-        for name, rate in zip(names, rates):
-            self.answer(f'/hosts/{name}', {'host': {
-                'name': name, 'measured': rate and {'repo': rate}}})
-
     def test_savings_in_bytes_and_hours(self):
-        self.answer_rates(None, 5.0, 2.0)
         self.answer('/sites/edge/report', {'report': {
-            **REPORT, 'requests': [WAY, {**WAY, 'way': 'nova'}],
+            **REPORT, 'repository_mbps': {'assumed': 2.0, 'measured': 5.0},
+            'requests': [WAY, {**WAY, 'way': 'nova'}],
             'whole_bytes': 4 * 10 ** 9}})
         response = self.client.get(f'{DETAIL}?tab=site__savings')
         # 40 requests of 0.512 s; 4 GB at 5 Mbit/s take 6400 s.
@@ -104,19 +95,25 @@ class DetailTest(needs.PageTest):
         self.assertNotContains(response, 'Money')
 
     def test_savings_in_money_where_there_is_a_price(self):
-        self.answer_rates()
         with test.override_settings(IMAGE_CACHE_WAN_PRICE=0.25,
                                     IMAGE_CACHE_CURRENCY='EUR'):
             response = self.client.get(f'{DETAIL}?tab=site__savings')
         self.assertContains(response, '0.75 EUR')
         self.assertEqual([], self.messages(response))
 
-    def test_savings_without_the_links(self):
-        self.refuse('/hosts', 503, 'Busy.')
-        response = self.client.get(f'{DETAIL}?tab=site__savings')
-        self.assertEqual(['Could not look up the links: Busy.'],
-                         self.messages(response))
-        self.assertContains(response, '3.0 GB (75%)')
+    def test_savings_without_a_measured_rate(self):
+        # As of a service before version 1.19, and of hosts without one.
+        for rates in {}, {'repository_mbps': {'assumed': 10.0,
+                                              'measured': None}}:
+            self.answer('/sites/edge/report', {'report': {**REPORT, **rates}})
+            response = self.client.get(f'{DETAIL}?tab=site__savings')
+            self.assertEqual([], self.messages(response))
+            self.assertContains(response, '3.0 GB (75%)')
+            self.assertNotContains(response, 'Mbit/s')
+
+    def test_no_host_is_shown_for_the_rates(self):
+        self.client.get(f'{DETAIL}?tab=site__savings')
+        self.assertNotIn('/hosts', [path for _, path, _ in self.wire.sent])
 
     def test_ways_of_requests(self):
         response = self.client.get(f'{DETAIL}?tab=site__requests')
@@ -188,9 +185,9 @@ class DetailTest(needs.PageTest):
         self.assertEqual([], self.wire.bodies)
 
     def test_what_a_faster_link_would_bring(self):
-        self.answer('/hosts', needs.listing('hosts', {'name': 'c1'}))
-        self.answer('/hosts/c1', {'host': {
-            'name': 'c1', 'links': {'repo': 20.0}}})
+        self.answer('/sites/edge/report', {'report': {
+            **REPORT, 'repository_mbps': {'assumed': 20.0,
+                                          'measured': None}}})
         figures = {'cost_s': 12.5, 'lower_bound_s': 12.0, 'mean_s': 1.5,
                    'cost_wan_bytes': 10 ** 9}
         self.answer('/what-if', {'what_if': {
@@ -214,7 +211,6 @@ class DetailTest(needs.PageTest):
         self.assertEqual([], self.wire.bodies)
 
     def test_an_estimate_that_is_refused(self):
-        self.answer('/hosts', needs.listing('hosts'))
         self.refuse('/what-if', 503, 'Busy.', 'POST')
         response = self.client.get(
             f'{DETAIL}?tab=site__what_if&add_hosts=1&capacity=0&wan=1'

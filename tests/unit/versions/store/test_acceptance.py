@@ -241,6 +241,19 @@ class TestBaseIndexes(AcceptanceTest):
             result.versions, result.indexes_unchecked,
             result.indexes_checked))
 
+    def test_an_index_accepted_without_its_image_is_compared_before_use(self):
+        self.images.clear()
+        self.save_as_compromised()
+        self.assertEqual(1, self.accept().indexes_unchecked)
+        self.access = self.remembering_host()
+        log = self.useFixture(fixtures.FakeLogger())
+        saved = self.save(series='b')
+        self.assertIn('Not using the index', log.output)
+        self.assertEqual([saved.id], self.accept().versions)
+        self.access = self.keeper
+        self.assertEqual(self.disk.read_bytes(),
+                         self.content(saved, self.base))
+
     def remembering_host(self):
         """Access of a host that remembers what it has compared."""
         return store_access.StoreAccess(

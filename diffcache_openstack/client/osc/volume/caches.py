@@ -1,0 +1,366 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``openstack volume cache``."""
+
+import argparse
+import bisect
+import typing
+
+from osc_lib import exceptions
+from oslo_utils import uuidutils
+
+from diffcache_openstack.client.osc import commands
+from diffcache_openstack.client.osc import formats
+from diffcache_openstack.client.osc.server import versions
+from diffcache_openstack.client.osc.volume import write_back
+from diffcache_openstack.common import units
+from diffcache_openstack.ssdcache import server
+
+BLOCK = 4096
+_SETTINGS = ('limit', 'min', 'max', 'weight', 'priority', 'mode', 'sla',
+             'admission')
+_LISTED: list[formats.Column] = [
+    ('Volume', 'id', None), ('Server', 'server_id', None),
+    ('Host', 'host', None), ('Mode', 'mode', None),
+    ('State', 'state', None), ('Size', 'limit', formats.Blocks),
+    ('Cached', 'blocks', formats.Blocks),
+    ('Hit Ratio', 'hit_ratio', formats.Share)]
+_SHOWN: list[formats.Column] = [
+    *_LISTED, ('Project', 'project_id', None),
+    ('Dirty', 'dirty', formats.Blocks), ('Reads', 'reads', None),
+    ('Writes', 'writes', None), ('Hits', 'hits', None),
+    ('Misses', 'misses', None), ('Evictions', 'evictions', None),
+    ('Bypassed', 'bypassed', None), ('Minimum', 'min', formats.Blocks),
+    ('Maximum', 'max', formats.Blocks), ('Weight', 'weight', None),
+    ('Priority', 'priority', None), ('SLA', 'sla', None),
+    ('Admission', 'admission', None),
+    ('Guest Page Cache', 'guest_page_cache', formats.Blocks),
+    ('Reasons', 'explain', formats.Lines),
+    ('Updated At', 'updated_at', formats.Time)]
+_HOSTS: list[formats.Column] = [
+    ('Host', 'host', None), ('State', 'state', None),
+    ('Capacity', 'capacity', formats.Blocks), ('Policy', 'policy', None),
+    ('Epoch', 'epoch', formats.Duration), ('Volumes', 'volumes', None),
+    ('Updated At', 'updated_at', formats.Time)]
+_HOST: list[formats.Column] = [
+    *_HOSTS, ('Decisions', 'decisions', formats.Decisions)]
+
+
+class _VolumeCommand(commands.Command):
+    """Base of the commands that concern one volume."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the volume."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('volume', metavar='<volume>',
+                            help='Volume (name or ID)')
+        return parser
+
+    def volume_id(self, name: str) -> str:
+        """Return the ID of a volume by its name or ID.
+
+        :raises NotFoundException: there is none by that name
+        """
+        if uuidutils.is_uuid_like(name):
+            return name
+        return self.connection.block_storage.find_volume(
+            name, ignore_missing=False).id
+
+
+class ListVolumes(commands.Lister):
+    """List volumes in SSD caches of the hosts of their servers"""
+
+    wide = frozenset({'Server', 'Mode', 'Cached'})
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--server', metavar='<server>', dest='server_id',
+                            help='List only volumes of this server (name or'
+                                 ' ID)')
+        parser.add_argument('--host', metavar='<host>',
+                            help='List only volumes in the SSD cache of this'
+                                 ' host (operators only)')
+        parser.add_argument(
+            '--mode', choices=server.MODES,
+            help='List only volumes in this mode')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service.
+
+        :raises NotFoundException: there is no such server
+        """
+        if parsed_args.server_id:
+            parsed_args.server_id = versions.server_id(
+                self.connection, parsed_args.server_id)
+        found = self.client.volume_caches(**commands.query(
+            parsed_args, 'server_id', 'host', 'mode'))
+        return formats.table(_LISTED, map(_with_ratio, found))
+
+
+class ShowVolume(_VolumeCommand, commands.ShowOne):
+    """Show a volume in the SSD cache of its server's host"""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service."""
+        return formats.fields(_SHOWN, _with_ratio(
+            self.client.get_volume_cache(
+                self.volume_id(parsed_args.volume))))
+
+
+class SetVolume(_VolumeCommand):
+    """Set how a volume is cached, in place of what its type says
+
+    Settings stay on the host, also while the volume is detached.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        for name, text in (('limit', 'Cache exactly so much of the volume,'
+                            ' whatever is requested, such as 2GiB'),
+                           ('min', 'Cache at least so much of it'),
+                           ('max', 'Cache at most so much of it')):
+            parser.add_argument(f'--{name}', metavar='<size>', type=_blocks,
+                                help=text)
+        parser.add_argument('--weight', metavar='<number>',
+                            type=commands.above_zero,
+                            help='What its hits are worth beside those of'
+                                 ' others')
+        parser.add_argument('--priority', metavar='<number>',
+                            type=commands.above_zero,
+                            help='With the policy "priority", the highest is'
+                                 ' first')
+        parser.add_argument(
+            '--mode', choices=server.MODES,
+            help='What the cache does with reads and writes.'
+                 f' {write_back.MEANING}')
+        parser.add_argument('--sla', metavar='<target>',
+                            help='What it is to reach: hit=0.9 or'
+                                 ' latency=2ms')
+        parser.add_argument(
+            '--admission', metavar='<number>', type=int,
+            choices=range(1, server.MAX_ADMISSION + 1),
+            help='Cache a block at this reference to it: 2 writes less to the'
+                 ' SSD, and keeps out what is read once')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Call the service.
+
+        :raises CommandError: nothing is to be changed
+        """
+        values = {name: value for name in _SETTINGS
+                  if (value := getattr(parsed_args, name)) is not None}
+        _change(self, parsed_args, values)
+
+
+class UnsetVolume(_VolumeCommand):
+    """Remove settings of a volume: it is cached as its type says"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        for name in _SETTINGS:
+            parser.add_argument(f'--{name}', action='store_true',
+                                help=f'Remove what was set by --{name}')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Call the service.
+
+        :raises CommandError: nothing is to be changed
+        """
+        _change(self, parsed_args, {
+            name: None for name in _SETTINGS if getattr(parsed_args, name)})
+
+
+class FlushVolume(_VolumeCommand):
+    """Write back what only the SSD cache has of a volume"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--invalidate', action='store_true',
+                            help='Also forget what is cached of it, after'
+                                 ' the volume was changed elsewhere')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Call the service."""
+        volume_id = self.volume_id(parsed_args.volume)
+        if parsed_args.invalidate:
+            self.client.invalidate_volume_cache(volume_id)
+        else:
+            self.client.flush_volume_cache(volume_id)
+
+
+class ShowCurve(_VolumeCommand, commands.ShowOne):
+    """Show what was requested of a volume in the last epoch of its host
+
+    References, the working set, and the hits that partitions of several sizes
+    would have had. --graph draws all sizes.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--graph', metavar='<file>',
+                            help='Draw the curve to this file; its ending'
+                                 ' says the format, such as .png or .svg')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service."""
+        volume_id = self.volume_id(parsed_args.volume)
+        curve = self.client.volume_curve(volume_id)
+        if parsed_args.graph:
+            volume = self.client.get_volume_cache(volume_id)
+            _draw(curve, volume, parsed_args.graph)
+        return formats.fields([
+            ('Seconds', 'seconds', formats.Rounded),
+            ('References', 'references', None),
+            ('Working Set', 'distinct', formats.Blocks),
+            ('Sampled', 'sampled', formats.Share),
+            ('Hit us', 'hit_us', formats.Rounded),
+            ('Miss us', 'miss_us', formats.Rounded),
+            ('Curve', 'curve', formats.Curve)],
+            {**curve, 'curve': curve})
+
+
+class Explain(_VolumeCommand, commands.ShowOne):
+    """Explain the size of a volume's partition, and what more would save
+
+    The reasons are those of the last decision of its host.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--add', metavar='<size>', type=_size,
+                            help='Tell what so much more of an SSD for this'
+                                 ' volume would save, such as 100GiB')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service."""
+        volume_id = self.volume_id(parsed_args.volume)
+        volume = self.client.get_volume_cache(volume_id)
+        found: dict[str, typing.Any] = {
+            'limit': volume.limit, 'explain': volume.explain,
+            'guest_page_cache': volume.guest_page_cache}
+        columns: list[formats.Column] = [
+            ('Size', 'limit', formats.Blocks),
+            ('Guest Page Cache', 'guest_page_cache', formats.Blocks),
+            ('Reasons', 'explain', formats.Lines)]
+        if parsed_args.add is not None:
+            curve = self.client.volume_curve(volume_id)
+            found |= _with_more(curve, volume.limit, parsed_args.add // BLOCK)
+            columns += [
+                ('Size With More', 'limit_with_more', formats.Blocks),
+                ('Hit Ratio', 'hit_ratio', formats.Share),
+                ('Hit Ratio With More', 'hit_ratio_with_more',
+                 formats.Share),
+                ('Saved us', 'saved_us', formats.Rounded)]
+        return formats.fields(columns, found)
+
+
+class ListHosts(commands.Lister):
+    """List SSD caches of hosts"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service."""
+        return formats.table(_HOSTS, self.client.ssd_caches(
+            **commands.query(parsed_args)))
+
+
+class ShowHost(commands.HostCommand, commands.ShowOne):
+    """Show the SSD cache of a host, and the last decisions about sizes"""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service."""
+        return formats.fields(_HOST,
+                              self.client.get_ssd_cache(parsed_args.host))
+
+
+def _size(text: str) -> int:
+    try:
+        return units.parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _blocks(text: str) -> int:
+    return _size(text) // BLOCK
+
+
+def _change(command: typing.Any, parsed_args: argparse.Namespace,
+            values: dict[str, typing.Any]) -> None:
+    if not values:
+        raise exceptions.CommandError(
+            'Nothing to change; see --help for the options.')
+    command.client.update_volume_cache(
+        command.volume_id(parsed_args.volume), **values)
+    write_back.explain(values.get('mode'))
+
+
+def _with_ratio(volume: typing.Any) -> dict[str, typing.Any]:
+    """Return a volume's fields, and the part of its references that hit."""
+    references = volume.hits + volume.misses
+    return {**volume.to_dict(computed=False),
+            'hit_ratio': volume.hits / references if references else None}
+
+
+def _hits_at(curve: dict[str, typing.Any], size: int) -> int:
+    """Return the hits of a partition of some blocks."""
+    larger = bisect.bisect_right(curve['sizes'], size)
+    return curve['hits'][larger - 1] if larger else 0
+
+
+def _with_more(curve: dict[str, typing.Any], limit: int, blocks: int
+               ) -> dict[str, typing.Any]:
+    """Return what a larger partition would have saved in the last epoch.
+
+    :returns: sizes in blocks, hit ratios, and in ``saved_us`` the mean
+        microseconds of all references
+    """
+    references = curve['references']
+    now, then = _hits_at(curve, limit), _hits_at(curve, limit + blocks)
+    share = (then - now) / references if references else 0.0
+    return {
+        'limit_with_more': limit + blocks,
+        'hit_ratio': now / references if references else None,
+        'hit_ratio_with_more': then / references if references else None,
+        'saved_us': share * max(0.0, curve['miss_us'] - curve['hit_us'])}
+
+
+def _draw(curve: dict[str, typing.Any], volume: typing.Any, path: str) -> None:
+    """Draw a curve.
+
+    :raises CommandError: it cannot be drawn
+    """
+    # Imports matplotlib, which is slow.
+    from diffcache_openstack.client.osc.volume import curve_graphs
+    try:
+        curve_graphs.draw(curve, volume.id, volume.limit, path)
+    except (OSError, ValueError) as error:
+        raise exceptions.CommandError(
+            f'Could not write {path}: {error}; choose another path.'
+        ) from error

@@ -1,0 +1,154 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache image``: work on single images."""
+
+import argparse
+import dataclasses
+from typing import Any
+
+from cliff import columns
+from cliff import lister
+from cliff import show
+
+from diffcache_openstack.blocks import file_map
+from diffcache_openstack.blocks import manifest
+from diffcache_openstack.blocks import trim
+from diffcache_openstack.cmd.toolbox import progress
+
+
+class Manifest(show.ShowOne):
+    """Create the manifest of an image: the hashes of all its leaves."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('image', metavar='IMAGE',
+                            help='Raw or qcow2 image; its content as a guest '
+                                 'reads it is hashed.')
+        parser.add_argument('output', metavar='OUTPUT',
+                            help='Manifest to write; the file appears when '
+                                 'it is complete.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        with progress.of(self, 'manifest') as bar:
+            made = manifest.create(parsed_args.image, parsed_args.output, bar)
+        fields = dataclasses.asdict(made)
+        return list(fields), list(fields.values())
+
+
+class Trim(show.ShowOne):
+    """Copy an image with the free blocks of its filesystems zeroed."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('image', metavar='IMAGE',
+                            help='Raw or qcow2 image to read.')
+        parser.add_argument('output', metavar='OUTPUT',
+                            help='Image to write; the file appears when it '
+                                 'is complete.')
+        parser.add_argument('--output-format', choices=trim.FORMATS,
+                            help='Format of the output; qcow2 is '
+                                 'compressed (default: that of IMAGE).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        args = parsed_args
+        with progress.of(self, 'trim') as bar:
+            done = trim.trim(args.image, args.output, args.output_format,
+                             bar)
+        for found in done.filesystems:
+            if found['free'] is None:
+                self.app.LOG.warning(
+                    'Could not trim the %s at byte %d of %s: %s',
+                    found['kind'], found['offset'], args.image,
+                    found['reason'])
+        fields = dataclasses.asdict(done)
+        fields['stale'] = done.data_before - done.data_after
+        return list(fields), list(fields.values())
+
+
+class _Spans(columns.FormattableColumn):
+    """Numbers from the first to the last one, several times."""
+
+    def human_readable(self) -> str:
+        """Return them as a list of spans, shortened."""
+        spans = [str(first) if first == last else f'{first}-{last}'
+                 for first, last in self._value]
+        more = len(spans) - _SHOWN_SPANS
+        return ','.join(spans[:_SHOWN_SPANS]) + (
+            f' and {more} more' if more > 0 else '')
+
+
+_SHOWN_SPANS = 4
+
+
+class Files(lister.Lister):
+    """List the files of an image, and where it stores them.
+
+    Reads partition tables and the filesystems ext2, ext3 and ext4. What is no
+    file is listed by its use, in brackets. Every byte counts once.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('image', metavar='IMAGE',
+                            help='Raw or qcow2 image to read.')
+        parser.add_argument(
+            '--chunk', type=_chunk, metavar='BYTES',
+            help='List numbers of chunks of so many bytes instead of ranges'
+                 ' of bytes; lazy boots fetch 262144.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+        args = parsed_args
+        found = file_map.read(args.image)
+        stored: list[list[file_map.Extent]] = [[] for _ in found.entries]
+        for extent in found.extents:
+            stored[extent.entry].append(extent)
+        for entry, extents in zip(found.entries, stored):
+            if entry.reason and extents:
+                self.app.LOG.warning(
+                    'Unknown content in the partition at byte %d of %s: %s',
+                    entry.partition, args.image, entry.reason)
+        rows = [(entry.name, entry.partition, entry.size,
+                 sum(extent.end - extent.start for extent in extents),
+                 _Spans(_spans(extents, args.chunk)))
+                for entry, extents in zip(found.entries, stored)
+                if extents or entry.kind in (file_map.FILE,
+                                             file_map.DIRECTORY)]
+        where = 'Chunks' if args.chunk else 'Ranges'
+        return (('File', 'Partition', 'Size', 'Stored', where),
+                sorted(rows, key=lambda row: row[:2]))
+
+
+def _spans(extents: list[file_map.Extent], chunk: int | None
+           ) -> list[list[int]]:
+    """Return first and last byte of each extent, or first and last chunk."""
+    size = chunk or 1
+    spans: list[list[int]] = []
+    for extent in extents:
+        first, last = extent.start // size, (extent.end - 1) // size
+        if chunk and spans and first <= spans[-1][1] + 1:
+            spans[-1][1] = max(last, spans[-1][1])
+        else:
+            spans.append([first, last])
+    return spans
+
+
+def _chunk(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a positive number of bytes')
+    return int(text)

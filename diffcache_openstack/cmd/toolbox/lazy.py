@@ -1,0 +1,363 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache lazy``: boots from an image that is still arriving."""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import socket
+import sys
+import typing
+
+from cliff import columns
+from cliff import command
+from cliff import show
+
+from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import programs
+from diffcache_openstack.prefetch import replay
+from diffcache_openstack.prefetch import scenario as scenarios
+
+
+class _Rows(columns.FormattableColumn):
+    """A long list: tables show its length only."""
+
+    def human_readable(self) -> str:
+        return f'{len(self._value)} entries (shown by -f json)'
+
+
+class _Parts(columns.FormattableColumn):
+    """Several numbers under names."""
+
+    def human_readable(self) -> str:
+        return '\n'.join(f'{name} {value:g}'
+                         for name, value in self._value.items())
+
+
+def _count(least: int) -> typing.Callable[[str], int]:
+    """Return a parser of whole numbers of at least ``least``."""
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= scenarios.MAX_CHUNKS:
+            raise argparse.ArgumentTypeError(
+                f'{text!r} is not a whole number {least}..'
+                f'{scenarios.MAX_CHUNKS}')
+        return value
+    return parse
+
+
+def _column(value: typing.Any) -> typing.Any:
+    if isinstance(value, list):
+        return _Rows(value)
+    return _Parts(value) if isinstance(value, dict) else value
+
+
+class Replay(quick.Quick, show.ShowOne):
+    """Simulate boots of many instances that share the links of a site.
+
+    Runs in virtual time with the prefetching policy of the services: needs no
+    network, and the same scenario gives the same result.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('scenario', metavar='SCENARIO.json',
+                            help='Image, links and reads of each instance.')
+        parser.add_argument(
+            '--mode', required=True, choices=replay.MODES,
+            help='How chunks reach the instances. local: all are there;'
+                 ' on-demand: each when it is read; first: prefetched by'
+                 ' hints, with nothing known before; later: the same, with'
+                 ' the profile of the scenario or of a first run; broadcast:'
+                 ' the whole image before the boot; oracle: requested at the'
+                 ' start, in the order in which they will be read; push: as'
+                 ' first, and what one instance has read is pushed along a'
+                 ' tree to all that boot; refer: as first, and homes that'
+                 ' are busy refer requests to instances that asked before.')
+        parser.add_argument(
+            '--events', action='store_true',
+            help='Show every access to a chunk, and when chunks were'
+                 ' requested.')
+        parser.add_argument(
+            '--in-flight', type=_count(1), metavar='N',
+            help='Let each instance prefetch at most N chunks at once'
+                 ' (default: 3).')
+        parser.add_argument(
+            '--read-ahead', type=_count(0), metavar='N',
+            help='Read at most N chunks ahead where an instance reads in'
+                 ' sequence; 0: none (default: 2).')
+        parser.add_argument(
+            '--fan-out', type=_count(1), default=2, metavar='N',
+            help='In modes push and refer, let each instance send a chunk to'
+                 ' at most N others (default: 2).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        args = parsed_args
+        scenario = dataclasses.replace(
+            scenarios.load(args.scenario), in_flight=args.in_flight,
+            read_ahead=args.read_ahead, fan_out=args.fan_out)
+        document = replay.replay(scenario, args.mode, args.events)
+        return list(document), [_column(v) for v in document.values()]
+
+
+class NotServed(exceptions.InvalidInput):
+    """No daemon answers for a state folder."""
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e9:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a number of seconds 0..1e9')
+    return value
+
+
+def _hydrate(text: str) -> typing.Any:
+    """Parse when to hydrate, as the daemon's configuration has it."""
+    if text in ('none', 'idle'):
+        return text
+    seconds = _seconds(text)
+    if seconds == 0:
+        raise argparse.ArgumentTypeError('a deadline is more than 0 seconds')
+    return {'seconds': seconds}
+
+
+def _rate(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 63:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a positive number of bytes')
+    return int(text)
+
+
+# Options of serve that are named as those of [lazy] are.
+_TUNING = ('threshold', 'workers', 'restart_backoff')
+
+
+def _tuning(name: str) -> typing.Callable[[str], float]:
+    """Return a parser of the values that an option of ``[lazy]`` takes."""
+    def parse(text: str) -> float:
+        # Loads oslo.config, which most runs do not need.
+        from diffcache_openstack.conf import lazy as options
+        [kind] = [each.type for each in options.OPTS if each.name == name]
+        try:
+            return typing.cast(float, kind(text))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+    return parse
+
+
+class Serve(quick.Quick, command.Command):
+    """Serve an image or a version over FUSE while it is still arriving.
+
+    Mounts a folder with one read-only file, named by the image's content ID,
+    and prints one line of JSON when the file can be read. SIGTERM unmounts it.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            'image', metavar='IMAGE',
+            help='Raw image: a path, or the URL of an HTTP server that answers'
+                 ' Range requests. With --store the ID of a version, or its'
+                 ' first digits.')
+        parser.add_argument(
+            '--manifest', metavar='FILE',
+            help='Manifest of the image (diffcache image manifest, diffcache'
+                 ' version manifest). Every leaf is verified against it before'
+                 ' it is served. May be omitted for a version whose manifest'
+                 ' the store keeps.')
+        parser.add_argument(
+            '--store', metavar='URI',
+            help='Serve a version of this store of files (file:///directory).'
+                 ' It is served to the end, though it is deleted or its store'
+                 ' is pruned meanwhile.')
+        parser.add_argument(
+            '--key-file', metavar='FILE', type=pathlib.Path,
+            help='File with the key of the store.')
+        parser.add_argument(
+            '--base', metavar='IMAGE', type=pathlib.Path,
+            help='Base image of the version, if it has one.')
+        parser.set_defaults(store_config=None)
+        parser.add_argument('--mount', required=True, metavar='DIR',
+                            help='Existing folder to mount at.')
+        parser.add_argument(
+            '--state', required=True, metavar='DIR',
+            help='Folder for what was fetched; a later run continues with it.')
+        parser.add_argument(
+            '--prefetch', choices=('on', 'off'), default='on',
+            help='Fetch chunks before they are read: those of the profile,'
+                 ' and those that continue what is read in sequence'
+                 ' (default: on).')
+        parser.add_argument(
+            '--profile', metavar='FILE',
+            help='What earlier boots read: JSON, a list of [chunk, count,'
+                 ' mean_us], or an object with one as "profile", such as the'
+                 ' output of diffcache lazy replay.')
+        parser.add_argument(
+            '--threshold', type=_tuning('threshold'), metavar='N',
+            help='Prefetch chunks of the profile that at least N instances'
+                 ' read; below 1: that part of those that read the most'
+                 ' frequent chunk (default: 0.1).')
+        parser.add_argument(
+            '--record', metavar='FILE',
+            help='At the end, write what was read and when to FILE, as a'
+                 ' scenario of diffcache lazy replay with one instance for'
+                 ' each open handle. Reads bypass the page cache.')
+        parser.add_argument(
+            '--hydrate', type=_hydrate, default='none',
+            metavar='none|idle|SECONDS',
+            help='When to fetch the rest of the image: never, while no read'
+                 ' waits, or within SECONDS (default: none).')
+        parser.add_argument(
+            '--rate', type=_rate, metavar='BYTES',
+            help='Hydrate at most at BYTES per second.')
+        parser.add_argument(
+            '--wait', type=_seconds, default=30.0, metavar='SECONDS',
+            help='Fail a read with EIO when no source serves it within SECONDS'
+                 ' (default: 30). Later reads are attempted again.')
+        parser.add_argument(
+            '--workers', type=_tuning('workers'), metavar='N',
+            help='Answer at most N reads at once (default: 64).')
+        parser.add_argument(
+            '--restart-backoff', type=_tuning('restart_backoff'),
+            metavar='SECONDS',
+            help='Wait at most SECONDS before the worker, the process that'
+                 ' answers reads, is started again, if it ends again and'
+                 ' again (default: 5).')
+        parser.add_argument(
+            '--resend', choices=('on', 'off'), default='on',
+            help='When a process of the daemon was killed, have the kernel'
+                 ' send the reads again that it did not answer, where the'
+                 ' kernel can (Linux 6.9); off: answer the copies of them that'
+                 ' the daemon keeps (default: on).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        args = parsed_args
+        config = {
+            'manifest': args.manifest and os.path.abspath(args.manifest),
+            'mount': os.path.abspath(args.mount),
+            'state': os.path.abspath(args.state), 'hydrate': args.hydrate,
+            'rate': args.rate, 'wait': args.wait,
+            'prefetch': args.prefetch == 'on',
+            'resend': args.resend == 'on',
+            'tuning': {name: value for name in _TUNING
+                       if (value := getattr(args, name)) is not None},
+            'profile': args.profile and os.path.abspath(args.profile),
+            'record': args.record and os.path.abspath(args.record)}
+        if args.store:
+            # Loads the version store, which images do not need.
+            from diffcache_openstack.cmd.toolbox import lazy_version
+            lazy_version.configure(args, config)
+        else:
+            _configure_image(args, config)
+        daemon = programs.find('diffcached')
+        sys.stdout.flush()
+        os.execv(daemon, [daemon, 'serve', json.dumps(config)])
+
+
+def _configure_image(args: argparse.Namespace,
+                     config: dict[str, typing.Any]) -> None:
+    """Let diffcached's configuration name an image as the source.
+
+    :raises InvalidInput: an option is missing, or is one for versions
+    """
+    if args.manifest is None:
+        raise exceptions.InvalidInput(
+            'An image needs its manifest: create one with "diffcache image'
+            ' manifest", and name it with --manifest.')
+    if args.base or args.key_file:
+        raise exceptions.InvalidInput(
+            '--base and --key-file are for versions: name their store with'
+            ' --store.')
+    image = args.image
+    if not image.startswith(('http://', 'https://')):
+        image = os.path.abspath(image)
+    config['sources'] = [image]
+
+
+def _read_status(state: str) -> dict[str, typing.Any]:
+    """Return what the daemon of a state folder answers."""
+    try:
+        # A socket's path is at most 107 bytes long; a state folder's is not.
+        folder = os.open(state, os.O_PATH | os.O_DIRECTORY)
+    except OSError as error:
+        raise NotServed(
+            f'Cannot open the state folder {state} ({error.strerror}): name'
+            f' the --state of a running diffcache lazy serve.') from error
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(f'/proc/self/fd/{folder}/socket')
+            with connection.makefile('rb') as answer:
+                return typing.cast(dict[str, typing.Any], json.load(answer))
+    except (OSError, ValueError) as error:
+        raise NotServed(
+            f'No diffcached answers for {state} ({error}): start it with'
+            f' diffcache lazy serve --state {state}') from error
+    finally:
+        os.close(folder)
+
+
+class Hydration(columns.FormattableColumn):
+    """How the rest of an image is fetched; in tables as a sentence."""
+
+    def human_readable(self) -> str:
+        """Return the mode, what is left, and what is known of the end."""
+        known = self._value
+        text = f'{known["mode"]}, {known["remaining_bytes"]} bytes left'
+        if known['rate'] is not None:
+            text += f', at {known["rate"]} bytes/s at most'
+        if known['deadline_s'] is not None:
+            kept = {None: 'maybe kept', True: 'kept', False: 'not kept'}
+            text += f', by {known["deadline_s"]} s: {kept[known["kept"]]}'
+        if known['earliest_s'] is not None:
+            text += f', whole after {known["earliest_s"]} s at the earliest'
+        return text
+
+
+class Sources(columns.FormattableColumn):
+    """Where chunks came from; in tables a line for each source."""
+
+    def human_readable(self) -> str:
+        """Return what each source has sent."""
+        return '\n'.join(
+            f'{source["url"]}: {source["bytes"]} bytes in'
+            f' {source["requests"]} requests, {source["failures"]} failures'
+            for source in self._value)
+
+
+class Status(quick.Quick, show.ShowOne):
+    """Show what diffcache lazy serve has served and fetched."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--state', required=True, metavar='DIR',
+                            help='State folder of a running daemon.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        document = _read_status(parsed_args.state)
+        document['hydration'] = Hydration(document['hydration'])
+        document['sources'] = Sources(document['sources'])
+        return list(document), list(document.values())

@@ -1,0 +1,465 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache trace``: what traces of volumes' requests say of SSD caches."""
+
+import argparse
+import typing
+
+from cliff import columns
+from cliff import command
+from cliff import show
+
+from diffcache_openstack.blocks import operands
+from diffcache_openstack.cmd.toolbox import progress
+from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.ssdcache import curves
+from diffcache_openstack.ssdcache import partition
+from diffcache_openstack.ssdcache import server
+from diffcache_openstack.ssdcache import simulation
+from diffcache_openstack.ssdcache.sizing import base
+
+_TRACE_HELP = (
+    'Requests, one per line: time_us,volume,op,offset,length with op r or w,'
+    ' and bytes; or the binary form.')
+
+
+class _Rows(columns.FormattableColumn):
+    """A long list: tables show its length only."""
+
+    def human_readable(self) -> str:
+        return f'{len(self._value)} entries (shown by -f json)'
+
+
+class _Volumes(columns.FormattableColumn):
+    """Numbers of each volume, a line each."""
+
+    def human_readable(self) -> str:
+        return '\n'.join(f'{name}: {_words(numbers)}'
+                         for name, numbers in self._value.items())
+
+
+class _Numbers(columns.FormattableColumn):
+    """Several numbers under names."""
+
+    def human_readable(self) -> str:
+        return _words(self._value)
+
+
+def _words(numbers: dict[str, float]) -> str:
+    return ', '.join(f'{name} {value:.4g}' if isinstance(value, float)
+                     else f'{name} {value}'
+                     for name, value in numbers.items())
+
+
+def _whole(low: int, high: int) -> typing.Callable[[str], int]:
+    """Return a parser of whole numbers."""
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(
+                f'{text!r} is not a whole number {low}..{high}')
+        return value
+    return parse
+
+
+def _named(parse: typing.Callable[[str], typing.Any]
+           ) -> typing.Callable[[str], dict[str, typing.Any]]:
+    """Return a parser of VOLUME=VALUE,..."""
+    def parse_all(text: str) -> dict[str, typing.Any]:
+        found: dict[str, typing.Any] = {}
+        for part in text.split(','):
+            name, equals, value = part.rpartition('=')
+            if not (name and equals):
+                raise argparse.ArgumentTypeError(
+                    f'{part!r} is not VOLUME=VALUE')
+            if name in found:
+                raise argparse.ArgumentTypeError(f'{name!r} is given twice')
+            found[name] = parse(value)
+        return found
+    return parse_all
+
+
+def _seconds(text: str) -> int:
+    """Return microseconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    # No comparison with NaN is true.
+    if not 1e-6 <= seconds <= simulation.MAX_OCCUPANCY_S:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a number of seconds'
+            f' 0.000001..{simulation.MAX_OCCUPANCY_S:g}')
+    return round(seconds * 1e6)
+
+
+class _Lines(columns.FormattableColumn):
+    """Sentences, a line each."""
+
+    def human_readable(self) -> str:
+        return '\n'.join(self._value)
+
+
+class _Rounded(columns.FormattableColumn):
+    """A number that was measured."""
+
+    def human_readable(self) -> str:
+        return f'{self._value:,.3g}' if self._value < 1000 \
+            else f'{self._value:,.0f}'
+
+
+class _Curves(columns.FormattableColumn):
+    """The curve of each volume: a line, and a table of hit ratios."""
+
+    def human_readable(self) -> str:
+        return '\n'.join(
+            f'{name}: {curve["references"]} references,'
+            f' {curve["distinct"]} blocks\n{_table(curve)}'
+            for name, curve in self._value.items())
+
+
+# Rows of a curve that a table shows.
+_SHOWN = 10
+
+
+def _table(curve: dict[str, typing.Any]) -> str:
+    hits, every = curve['hits'], max(1, len(curve['hits']) // _SHOWN)
+    rows = hits[every - 1::every]
+    if hits and rows[-1] != hits[-1]:
+        rows.append(hits[-1])
+    return '\n'.join(f'  {size:>12} blocks {found:>12} hits'
+                     f' {found / curve["references"]:7.1%}'
+                     for size, found in rows if curve['references'])
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0
+    # No comparison with NaN is true.
+    if not 1e-6 <= rate <= 1:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a number 0.000001..1')
+    return rate
+
+
+def _sizes_of(text: str) -> list[int]:
+    """Parse SIZE,..."""
+    parse = _whole(0, curves.MAX_SIZE)
+    sizes = [parse(part) for part in text.split(',')]
+    if len(sizes) > curves.MAX_SIZES:
+        raise argparse.ArgumentTypeError(
+            f'more than {curves.MAX_SIZES} sizes')
+    return sizes
+
+
+class Curve(quick.Quick, show.ShowOne):
+    """Show how many requests of a trace caches of any size would hit.
+
+    The hits are those of an LRU cache that the volume has for itself. They
+    follow from reuse distances: a reference hits if fewer blocks than the
+    cache has were referenced since the one before to the same block.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
+        parser.add_argument(
+            '--method', choices=curves.METHODS, default=curves.EXACT,
+            help='exact: distances of all references; shards: of those to a'
+                 ' sample of the blocks, which takes little memory and is'
+                 ' faster (default: exact).')
+        sample = parser.add_mutually_exclusive_group()
+        sample.add_argument(
+            '--rate', type=_rate,
+            help='Part of the blocks to sample with --method shards.')
+        sample.add_argument(
+            '--samples', type=_whole(1, curves.MAX_SAMPLES), metavar='N',
+            help='Most blocks of a volume to sample with --method shards'
+                 f' (default: {curves.SAMPLES}).')
+        parser.add_argument(
+            '--block', type=_whole(1, curves.MAX_BLOCK), metavar='BYTES',
+            default=curves.BLOCK,
+            help=f'Size of a block (default: {curves.BLOCK}).')
+        parser.add_argument(
+            '--sizes', type=_sizes_of, metavar='BLOCKS,...',
+            help='Cache sizes to show hits of (default: those at which the'
+                 ' hits change, 100 of them at most).')
+        parser.add_argument(
+            '--writes', choices=('allocate', 'ignore'), default='allocate',
+            help='Whether writes are references as reads are, or left out'
+                 ' (default: allocate).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        args = parsed_args
+        with progress.of(self, 'curve') as bar:
+            document = curves.analyse(args.trace, _analysis(args),
+                                      args.sizes, bar)
+        shown = {'volumes': _Curves, 'seconds': _Rounded,
+                 'references_per_second': _Rounded}
+        return list(document), [
+            shown[name](value) if name in shown else value
+            for name, value in document.items()]
+
+
+def _analysis(args: argparse.Namespace) -> curves.Analysis:
+    """Return the analysis that the options select."""
+    samples = args.samples
+    if args.method == curves.EXACT:
+        if args.rate or samples:
+            raise curves.TraceError(
+                '--rate and --samples are of --method shards; choose it, or'
+                ' leave them out')
+    elif args.rate is None and samples is None:
+        samples = curves.SAMPLES
+    return curves.Analysis(
+        block=args.block, writes=args.writes == 'allocate', rate=args.rate,
+        samples=samples)
+
+
+class Pack(quick.Quick, command.Command):
+    """Write a trace in its binary form, which is faster to read."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
+        parser.add_argument('packed', metavar='PACKED',
+                            help='File to write.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        operands.check_output(parsed_args.packed, trace=parsed_args.trace)
+        with progress.of(self, 'pack') as bar:
+            count = curves.pack(parsed_args.trace, parsed_args.packed, bar)
+        self.app.stdout.write(f'{count} requests in {parsed_args.packed}\n')
+
+
+# Named here, so that help texts do not load all of them.
+_POLICIES = ('latency', 'wss', 'priority', 'fairness', 'sla', 'static',
+             'pooled')
+
+
+def _above_zero(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    # No comparison with NaN is true.
+    if not 0 < value < 1e12:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a number above 0, and below 1e12')
+    return value
+
+
+def _target(text: str) -> base.Target:
+    """Parse hit:RATIO or latency:MICROSECONDS."""
+    try:
+        return base.parse_target(text)
+    except base.SizingError as error:
+        raise argparse.ArgumentTypeError(str(error))
+
+
+class Partition(quick.Quick, show.ShowOne):
+    """Divide an SSD cache among the volumes of a trace.
+
+    A policy decides by the curves of the volumes (see "trace curve"), and
+    explains its decisions.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
+        parser.add_argument(
+            '--capacity', required=True, metavar='BLOCKS',
+            type=_whole(0, base.MAX_CAPACITY),
+            help='Size of the cache, in blocks.')
+        parser.add_argument(
+            '--policy', required=True, choices=_POLICIES,
+            help='latency: the least latency of all references; wss: in'
+                 ' proportion to the blocks of the volumes; priority: the'
+                 ' volume with the highest weight first; fairness: the least'
+                 ' hit ratio as large as possible; sla: the targets of'
+                 ' --sla, then latency; static: in proportion to weights;'
+                 ' pooled: --min is reserved, the rest is shared.')
+        parser.add_argument(
+            '--step', type=_whole(1, base.MAX_CAPACITY), default=1,
+            metavar='BLOCKS',
+            help='Make sizes multiples of so many blocks (default: 1).')
+        parser.add_argument(
+            '--weights', type=_named(_above_zero), default={},
+            metavar='VOLUME=N,...',
+            help='Weights, shares or priorities of volumes (default: 1).')
+        blocks = _named(_whole(0, base.MAX_CAPACITY))
+        parser.add_argument(
+            '--min', type=blocks, default={}, metavar='VOLUME=BLOCKS,...',
+            help='Least sizes of volumes (default: 0).')
+        parser.add_argument(
+            '--max', type=blocks, default={}, metavar='VOLUME=BLOCKS,...',
+            help='Largest sizes of volumes (default: the capacity).')
+        parser.add_argument(
+            '--sla', type=_named(_target), default={},
+            metavar='VOLUME=TARGET,...',
+            help='Targets for --policy sla: hit:RATIO or'
+                 ' latency:MICROSECONDS, the mean of all references.')
+        parser.add_argument(
+            '--hit-us', type=_above_zero, default=100.0,
+            metavar='MICROSECONDS',
+            help='Latency of a hit (default: 100).')
+        parser.add_argument(
+            '--miss-us', type=_above_zero, default=5000.0,
+            metavar='MICROSECONDS',
+            help='Latency of a miss (default: 5000).')
+        parser.add_argument(
+            '--block', type=_whole(1, curves.MAX_BLOCK), metavar='BYTES',
+            default=curves.BLOCK,
+            help=f'Size of a block (default: {curves.BLOCK}).')
+        parser.add_argument(
+            '--writes', choices=('allocate', 'ignore'), default='allocate',
+            help='Whether writes are references as reads are, or left out'
+                 ' (default: allocate).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        args = parsed_args
+        if args.sla and args.policy != 'sla':
+            raise base.SizingError(
+                f'--sla: the policy {args.policy} has no targets; choose'
+                f' --policy sla')
+        with progress.of(self, 'partition') as bar:
+            found = curves.read(args.trace, curves.Analysis(
+                block=args.block, writes=args.writes == 'allocate'), bar)
+        wishes = partition.Wishes(args.weights, args.min, args.max, args.sla)
+        document = partition.partition(
+            wishes.volumes(found), args.policy,
+            base.Cache(args.capacity, args.step, args.hit_us, args.miss_us))
+        shown = {'sizes': _Numbers, 'predicted': _Volumes,
+                 'infeasible': _Lines, 'explain': _Lines,
+                 'objective': _Rounded}
+        return list(document), [
+            shown[name](value) if name in shown else value
+            for name, value in document.items()]
+
+
+# As in the paper.
+_EPOCH_US = 120_000_000
+
+
+class Simulate(quick.Quick, show.ShowOne):
+    """Simulate an SSD cache with the requests of a trace.
+
+    Plays the requests, in their order, to the same code that caches volumes
+    on a host, without data: the result is the hits that the cache would have
+    had.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
+        parser.add_argument(
+            '--capacity', required=True, metavar='BLOCKS',
+            type=_whole(1, simulation.MAX_CAPACITY),
+            help='Size of the cache, in blocks of 4 KiB.')
+        parser.add_argument(
+            '--mode', required=True, choices=simulation.MODES,
+            help='How volumes share the cache. partitioned: each has blocks of'
+                 ' its own, as many as --sizes says; unified: one eviction'
+                 ' order over the blocks of all volumes; dynamic: --policy'
+                 ' sizes the partitions after each epoch, by what was'
+                 ' referenced in it.')
+        parser.add_argument(
+            '--sizes', metavar='VOLUME=BLOCKS,...',
+            type=_named(_whole(0, simulation.MAX_CAPACITY)),
+            help='Size of the partition of each volume.')
+        parser.add_argument(
+            '--policy', choices=_POLICIES,
+            help='How to size partitions with --mode dynamic (default:'
+                 ' latency; see "trace partition").')
+        parser.add_argument(
+            '--epoch', metavar='SECONDS', type=_seconds,
+            help='Length of an epoch with --mode dynamic, in the time of the'
+                 ' trace (default: 120).')
+        parser.add_argument(
+            '--shortest-epoch', metavar='SECONDS', type=_seconds,
+            help='Let epochs of --mode dynamic end early, after so many'
+                 ' seconds at the soonest, when hits are no longer those that'
+                 ' curves predicted (default: none ends early).')
+        parser.add_argument(
+            '--evict', choices=simulation.EVICTIONS, default='lru',
+            help='Which block leaves a full partition (default: lru).')
+        parser.add_argument(
+            '--writes', choices=('allocate', 'ignore'), default='allocate',
+            help='Whether writes are cached as reads are, or left out as if'
+                 ' they were not in the trace (default: allocate).')
+        parser.add_argument(
+            '--admission', metavar='N', default=1,
+            type=_whole(1, server.MAX_ADMISSION),
+            help='Cache a block at the N-th reference to it within as many'
+                 ' references as the partition has blocks (default: 1).')
+        parser.add_argument(
+            '--sequential', metavar='BYTES', default=0,
+            type=_whole(0, simulation.MAX_SEQUENTIAL),
+            help='Do not cache what requests read or write after this many'
+                 ' bytes in sequence; 0: cache it (default: 0).')
+        parser.add_argument(
+            '--occupancy', metavar='SECONDS', type=_seconds,
+            help='Show the blocks of each volume at this interval, in the'
+                 ' time of the trace.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        args = parsed_args
+        document = simulation.simulate(args.trace, simulation.Scenario(
+            capacity=args.capacity, sizes=_sizes(args), evict=args.evict,
+            ignore_writes=args.writes == 'ignore', admission=args.admission,
+            sequential=args.sequential, occupancy_us=args.occupancy,
+            **_epochs(args)))
+        shown = {'volumes': _Volumes, 'total': _Numbers, 'occupancy': _Rows,
+                 'sizes': _Rows, 'decisions': _Rows}
+        return list(document), [
+            shown[name](value) if name in shown else value
+            for name, value in document.items()]
+
+
+def _epochs(args: argparse.Namespace) -> dict[str, typing.Any]:
+    """Return what dynamic partitions take."""
+    if args.mode == 'dynamic':
+        return {'policy': args.policy or 'latency',
+                'epoch_us': args.epoch or _EPOCH_US,
+                'shortest_us': args.shortest_epoch}
+    if args.policy or args.epoch or args.shortest_epoch:
+        raise simulation.SimulationError(
+            f'--mode {args.mode}: sizes do not change; leave out --policy,'
+            f' --epoch and --shortest-epoch')
+    return {}
+
+
+def _sizes(args: argparse.Namespace) -> list[tuple[str, int]] | None:
+    """Return the sizes that the mode takes."""
+    if args.mode == 'partitioned' and args.sizes is None:
+        raise simulation.SimulationError(
+            '--mode partitioned: give the size of each volume with --sizes')
+    if args.mode == 'unified' and args.sizes is not None:
+        raise simulation.SimulationError(
+            '--mode unified: volumes have no sizes of their own; leave out'
+            ' --sizes')
+    if args.mode == 'dynamic' and args.sizes is not None:
+        raise simulation.SimulationError(
+            '--mode dynamic: --policy decides the sizes; leave out --sizes')
+    return None if args.sizes is None else list(args.sizes.items())

@@ -1,0 +1,309 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Commands about versions of servers, over the API itself."""
+
+import json
+import types
+
+from openstack import exceptions as sdk_exceptions
+from osc_lib import exceptions
+
+from diffcache_openstack.client.osc import hooks
+from diffcache_openstack.client.osc.server import version_policies
+from diffcache_openstack.client.osc.server import versions
+from diffcache_openstack.common import stand_ins
+from diffcache_openstack import objects
+from diffcache_openstack.objects import versions as states
+from tests.unit.client import cloud
+from tests.unit.conductor import fakes
+
+
+class Compute:
+    """Nova, as the client sees it: servers are named as their ids."""
+
+    def __init__(self, nova):
+        self._nova = nova
+        self.calls = []
+
+    def find_server(self, name, ignore_missing=True):
+        if name in self._nova.servers:
+            return self._nova.servers[name]
+        if ignore_missing:
+            return None
+        raise sdk_exceptions.NotFoundException(f'No Server found for {name}')
+
+    def get_server(self, server_id):
+        return self._nova.servers[server_id]
+
+    def stop_server(self, server):
+        self.calls.append(('stop', server.id))
+        self._nova.change(server.id, status='SHUTOFF')
+
+    def start_server(self, server):
+        self.calls.append(('start', server.id))
+        self._nova.change(server.id, status='ACTIVE')
+
+    def wait_for_server(self, server, status, interval, wait):
+        return self._nova.servers[server.id]
+
+
+class VersionsTest(cloud.CommandTest):
+
+    def setUp(self):
+        super().setUp()
+        self.host = fakes.listen(self, 'h1')
+        self.hub = fakes.listen(self, 'hub')
+        self.compute = Compute(self.nova)
+        self.app.client_manager.sdk_connection.compute = self.compute
+
+    def save(self, number=1, server='stopped', **values):
+        """The id of a version that was saved."""
+        shown = self.shown(versions.CreateVersion, server)
+        self.host.report(self.host.next(), saved=fakes.saved(number, **values))
+        return shown['id']
+
+    def soon(self, host, **values):
+        """Have a host report the next task's end while somebody waits."""
+        def wait(task_id, timeout, progress=None):
+            host.report(host.next(), **values)
+            return type(self.cloud).wait_for_version_task(
+                self.cloud, task_id, timeout, 0.05, progress)
+
+        self.cloud.wait_for_version_task = wait
+
+
+class TestVersions(VersionsTest):
+
+    def test_create_show_list_set(self):
+        version_id = self.save()
+        shown = self.shown(versions.ShowVersion, version_id)
+        self.assertEqual(('available', 8192, 12.5), (
+            shown['state'], shown['changed'], shown['pause_ms']))
+        json.dumps(shown)
+        self.take(versions.SetVersion, version_id, '--name', 'Gold',
+                  '--protect')
+        [row] = self.listed(versions.ListVersions, '--server', 'stopped')
+        self.assertEqual('Gold', row['Name'])
+        self.assertTrue(self.shown(versions.ShowVersion,
+                                   version_id)['protected'])
+        self.assertEqual([], self.listed(versions.ListVersions, '--server',
+                                         'one-that-is-gone'))
+
+    def test_create_waits(self):
+        self.cloud.wait_for_server_version = self._saved_meanwhile
+        shown = self.shown(versions.CreateVersion, 'stopped', '--wait',
+                           '--rate', '10MB', '--alpha', 'auto')
+        self.assertEqual(('available', 'auto'),
+                         (shown['state'], shown['alpha']))
+
+    def _saved_meanwhile(self, version_id, timeout, progress):
+        self.host.report(self.host.next(), saved=fakes.saved())
+        return type(self.cloud).wait_for_server_version(
+            self.cloud, version_id, timeout, 0.05, progress)
+
+    def test_create_that_fails_is_an_error(self):
+        def fail(version_id, timeout, progress):
+            self.host.report(self.host.next(), states.FAILED,
+                             error='no space')
+            return self.cloud.get_server_version(version_id)
+
+        self.cloud.wait_for_server_version = fail
+        error = self.assertRaises(
+            exceptions.CommandError, self.take, versions.CreateVersion,
+            'stopped', '--wait')
+        self.assertIn('no space', str(error))
+
+    def test_delete_and_wait(self):
+        version_id = self.save()
+        self.soon(self.hub)
+        self.take(versions.DeleteVersion, version_id, '--wait')
+        self.assertEqual([], self.listed(versions.ListVersions))
+
+    def test_one_that_failed_is_deleted(self):
+        version_id = self.shown(versions.CreateVersion, 'stopped')['id']
+        self.host.report(self.host.next(), states.FAILED, error='no space')
+        self.assertEqual('error', self.shown(versions.ShowVersion,
+                                             version_id)['state'])
+        self.take(versions.DeleteVersion, version_id, '--wait')
+        self.assertEqual([], self.listed(versions.ListVersions))
+
+    def test_diff(self):
+        one, other = self.save(1), self.save(2)
+        self.soon(self.hub, result=json.dumps({
+            'bytes': 4096, 'disks': [{'device': 'vda', 'bytes': 4096}]}))
+        self.assertEqual(4096, self.shown(versions.DiffVersions, one,
+                                          other)['bytes'])
+
+    def test_export(self):
+        version_id = self.save()
+        self.soon(self.hub, result=json.dumps({'image_id': 'x'}))
+        shown = self.shown(versions.ExportVersion, version_id, '--wait',
+                           '--name', 'Gold')
+        self.assertEqual({'image_id': 'x'}, shown['result'])
+
+    def test_tasks(self):
+        version_id = self.save()
+        task = self.shown(versions.ExportVersion, version_id)
+        rows = self.listed(versions.ListTasks, '--version', version_id)
+        self.assertEqual(['export', 'save'], [row['Kind'] for row in rows])
+        # One that is cancelled before it is given is not given any more.
+        self.hub.next()
+        self.take(versions.CancelTask, task['id'])
+        self.assertEqual('export', self.shown(versions.ShowTask,
+                                              task['id'])['kind'])
+
+    def test_verify(self):
+        self.save()
+        self.soon(self.hub, result=json.dumps({'intact': True}))
+        self.assertEqual({'intact': True}, self.shown(
+            versions.Verify, '--wait')['result'])
+
+
+class TestRestoring(VersionsTest):
+
+    def test_stopped_server_stays_stopped(self):
+        version_id = self.save()
+        self.soon(self.host, kept=fakes.saved(2))
+        shown = self.shown(versions.RestoreVersion, version_id, '--wait')
+        self.assertEqual(('done', []), (shown['state'], self.compute.calls))
+
+    def test_running_server_is_stopped_and_started(self):
+        version_id = self.save(server='running')
+        self.soon(self.host, kept=fakes.saved(2))
+        self.take(versions.RestoreVersion, version_id, '--restart')
+        self.assertEqual([('stop', 'running'), ('start', 'running')],
+                         self.compute.calls)
+
+    def test_server_that_could_not_be_restored_stays_off(self):
+        version_id = self.save(server='running')
+        self.soon(self.host, state=states.FAILED, error='damaged')
+        error = self.assertRaises(
+            exceptions.CommandError, self.take, versions.RestoreVersion,
+            version_id, '--restart')
+        self.assertIn('damaged', str(error))
+        self.assertEqual([('stop', 'running')], self.compute.calls)
+
+    def test_refused_server_is_started_again(self):
+        version_id = self.save(server='running')
+        self.nova.change('running', task='imaging')
+        self.assertRaises(
+            sdk_exceptions.ConflictException, self.take,
+            versions.RestoreVersion, version_id, '--restart')
+        self.assertEqual([('stop', 'running'), ('start', 'running')],
+                         self.compute.calls)
+
+    def test_dry_run(self):
+        version_id = self.save()
+        self.shown(versions.RestoreVersion, version_id, '--dry-run')
+        self.assertTrue(self.host.next().dry_run)
+
+    def test_method(self):
+        version_id = self.save()
+        self.shown(versions.RestoreVersion, version_id, '--method',
+                   'rebuild')
+        self.assertEqual('rebuild', self.host.next().method)
+
+
+class TestPolicies(VersionsTest):
+
+    def test_life(self):
+        shown = self.shown(
+            version_policies.SetPolicy, '--server', 'running', '--every',
+            '6h', '--keep-daily', '7', '--on-delete', '--required')
+        self.assertEqual(
+            (21600, 7, True, True, False),
+            tuple(shown[name] for name in (
+                'every', 'daily', 'on_delete', 'required', 'on_shutdown')))
+        self.take(version_policies.SetPolicy, '--project-default',
+                  '--keep-last', '2')
+        self.assertEqual(2, len(self.listed(version_policies.ListPolicies)))
+        self.assertEqual(2, self.shown(version_policies.ShowPolicy,
+                                       '--project-default')['last'])
+        self.take(version_policies.UnsetPolicy, '--server', 'running')
+        error = self.assertRaises(
+            exceptions.CommandError, self.take, version_policies.ShowPolicy,
+            '--server', 'running')
+        self.assertIn('no version policy', str(error))
+
+
+class TestHooks(VersionsTest):
+
+    def before(self, kind, **arguments):
+        """The arguments after a hook saw them."""
+        hook = kind(types.SimpleNamespace(app=self.app))
+        return hook.before(types.SimpleNamespace(**{
+            'prefer_cached': False, 'hints': None, 'boot_mode': None,
+            'profile': None, 'hydrate_by': None, 'hydrate_rate': None,
+            'properties': None, **arguments}))
+
+    def test_server_from_a_version(self):
+        version_id = self.save()
+        for kind in (hooks.ServerCreate, hooks.ServerRebuild):
+            self.soon(self.hub, result=json.dumps({'image_id': 'an-image'}))
+            self.assertEqual('an-image', self.before(
+                kind, image=None, from_version=version_id).image)
+
+    def test_lazy_server_from_a_version(self):
+        version_id = self.save()
+        images = self.app.client_manager.image
+        # A snapshot of a server from it: Nova copies the properties.
+        project = self.cloud.get_server_version(version_id).project_id
+        images.create_image(f'version {version_id}', data=b'a disk',
+                            owner=project, diffcache_lazy_version=version_id)
+        # One that another project shows to all.
+        images.create_image(
+            f'version {version_id}', data=stand_ins.content(version_id),
+            owner='other', diffcache_lazy_version=version_id)
+        for kind in (hooks.ServerCreate, hooks.ServerRebuild):
+            self.assertEqual('image-2', self.before(
+                kind, image=None, from_version=version_id,
+                boot_mode='lazy').image)
+        *_, image = images.created
+        self.assertEqual(
+            (version_id, 'lazy', 'raw', 'private', project),
+            (image.diffcache_lazy_version, image.diffcache_boot_mode,
+             image.disk_format, image.visibility, image.owner))
+        [disk] = fakes.saved().disks
+        self.assertEqual(-(-disk.size // 2 ** 30), image.min_disk)
+        self.assertIn(version_id.encode(), image.data)
+        # Nothing was exported.
+        self.assertEqual(['save'], [
+            task.kind for task in self.cloud.version_tasks()])
+
+    def test_a_boot_mode_of_an_image_is_not_ignored(self):
+        error = self.assertRaises(
+            exceptions.CommandError, self.before, hooks.ServerRebuild,
+            image='an-image', from_version=None, boot_mode='lazy')
+        self.assertIn('openstack image set --boot-mode', str(error))
+
+    def test_version_with_several_disks_is_refused(self):
+        first = fakes.saved().disks[0]
+        second = objects.VersionDisk(
+            device='vdb', size=2 ** 20,
+            version='00000000-0000-4000-8000-000000000002')
+        version_id = self.save(disks=[first, second])
+        for kind in (hooks.ServerCreate, hooks.ServerRebuild):
+            error = self.assertRaises(
+                exceptions.CommandError, self.before, kind, image=None,
+                from_version=version_id)
+            self.assertIn('2 disks (vda, vdb)', str(error))
+        # Nothing was started.
+        self.assertEqual(['save'], [
+            task.kind for task in self.cloud.version_tasks()])
+
+    def test_without_a_version_nothing_changes(self):
+        self.assertEqual('t1', self.before(
+            hooks.ServerCreate, image='t1', from_version=None).image)
+
+    def test_image_and_version_are_too_much(self):
+        self.assertRaises(exceptions.CommandError, self.before,
+                          hooks.ServerRebuild, image='t1', from_version='v')
