@@ -194,6 +194,14 @@ class LibvirtDriver(driver.LibvirtDriver):
         super().reboot(context, instance, network_info, reboot_type, *args,
                        **kwargs)
 
+    def _hard_reboot(self, *args: typing.Any, **kwargs: typing.Any) -> None:
+        """Start a server anew, from nothing but its disks and volumes.
+
+        Also a server that is powered on, or resumed after a start of its host.
+        """
+        with self._volumes.reconnecting():
+            super()._hard_reboot(*args, **kwargs)
+
     def destroy(self, context: typing.Any, instance: typing.Any,
                 network_info: typing.Any, block_device_info: typing.Any = None,
                 destroy_disks: bool = True, destroy_secrets: bool = True

@@ -34,6 +34,7 @@ from diffcache_openstack.nova import lazy_disks
 from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.objects import volume_specs as qos
+from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import origins
 from diffcache_openstack.ssdcache import write_back_notes
 from nova import context as nova_context
@@ -207,6 +208,26 @@ class VolumeCache:
         """Return whether a volume takes the place of another one now."""
         return getattr(self._migrating, 'replacing', False)
 
+    @contextlib.contextmanager
+    def reconnecting(self) -> collections.abc.Iterator[None]:
+        """Disconnect volumes within that are then connected again.
+
+        The cache keeps those that it holds since the host was started: it
+        can write their blocks back only when they are connected.
+        """
+        self._migrating.reconnecting = True
+        try:
+            yield
+        finally:
+            self._migrating.reconnecting = False
+
+    def _stays_held(self, volume_id: str) -> bool:
+        """Return whether a volume is held until it is connected again."""
+        if not getattr(self._migrating, 'reconnecting', False):
+            return False
+        found = self._shown(volume_id)
+        return found is not None and found.get('state') == engines.HELD
+
     def is_noted(self, connection: Connection) -> bool:
         """Return whether the cache may have newer blocks than a volume."""
         return self._has_note(_volume_id(connection))
@@ -228,6 +249,8 @@ class VolumeCache:
         :raises VolumeDetachFailed: the cache may have newer blocks
         """
         volume_id = _volume_id(connection)
+        if self._stays_held(volume_id):
+            return
         try:
             if self.is_noted(connection):
                 self._drain(volume_id)
@@ -275,11 +298,15 @@ class VolumeCache:
 
     def _dirty(self, volume_id: str) -> int | None:
         """Return the blocks that a volume lacks; None if it is unknown."""
+        found = self._shown(volume_id)
+        return None if found is None else found['dirty']
+
+    def _shown(self, volume_id: str) -> dict[str, typing.Any] | None:
+        """Return what the cache has of a volume; None if it is unknown."""
         try:
-            found = self.client.ssd_cache()['volumes'].get(volume_id)
+            return self.client.ssd_cache()['volumes'].get(volume_id)
         except exceptions.DiffCacheError:
             return None
-        return found and found['dirty']
 
     def _drain(self, volume_id: str) -> None:
         """Write a volume's dirty blocks back, however many they are.

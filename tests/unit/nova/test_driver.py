@@ -254,7 +254,7 @@ class TestVolumes(DriverTest):
         self.server = mock.Mock(uuid='a-server', host='compute-1')
         self.own = {
             name: self.patch(nova.virt.libvirt.driver.LibvirtDriver, name)
-            for name in ('cleanup', 'swap_volume')}
+            for name in ('cleanup', 'swap_volume', '_hard_reboot')}
 
     def clean_up(self):
         info = {'block_device_mapping': [
@@ -286,6 +286,18 @@ class TestVolumes(DriverTest):
         self.client.forget_volume.assert_called_once_with(VOLUME)
         self.client.detach_volume.assert_not_called()
         self.client.drain_volume.assert_not_called()
+
+    def test_a_server_starts_whose_volume_is_held_since_a_crash(self):
+        self.client.ssd_cache.return_value = {
+            'volumes': {VOLUME: {'state': 'held', 'dirty': 5}}}
+        self.client.drain_volume.side_effect = exceptions.Conflict('held')
+        self.own['_hard_reboot'].side_effect = lambda *_args, **_more: \
+            self.clean_up()
+        self.driver._hard_reboot(None, self.server, None, [])
+        self.own['cleanup'].assert_called_once()
+        self.client.detach_volume.assert_not_called()
+        # It is no reboot: others may have the volume next.
+        self.assertRaises(exception.VolumeDetachFailed, self.clean_up)
 
     def test_a_volume_that_is_replaced(self):
         args = (None, self.connection, {}, self.server, '/dev/vdb', 0)

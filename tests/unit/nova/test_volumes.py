@@ -618,6 +618,34 @@ class TestWriteBack(VolumesTest):
                              self.driver.asked)
             self.assertIs(self.driver, self.around(connection))
 
+    def test_a_held_volume_stays_held_until_it_is_connected_again(self):
+        self.client.ssd_cache.return_value['volumes'][VOLUME]['state'] = 'held'
+        self.client.drain_volume.side_effect = exceptions.Conflict('held')
+        self.client.attach_volume.return_value = {**EXPORT, 'noted': True}
+        connection = self.connection()
+        driver = self.around(connection)
+        with self.cache.reconnecting():
+            driver.disconnect_volume(connection, INSTANCE, force=True)
+            driver.connect_volume(connection, INSTANCE)
+        self.assertEqual([('disconnect', True), 'connect'], self.driver.asked)
+        self.client.drain_volume.assert_not_called()
+        self.client.detach_volume.assert_not_called()
+        self.client.attach_volume.assert_called_once()
+        # Otherwise it may go to another host.
+        self.assert_refused(
+            exception.VolumeDetachFailed,
+            lambda: driver.disconnect_volume(connection, INSTANCE), 'held')
+
+    def test_others_leave_the_cache_before_they_are_connected_again(self):
+        connection = self.connection()
+        for answer in ({'volumes': {VOLUME: {'dirty': 5, 'state': 'ok'}}},
+                       {'volumes': {}}, exceptions.ServiceUnavailable('x')):
+            self.client.ssd_cache.side_effect = [answer]
+            with self.cache.reconnecting():
+                self.around(connection).disconnect_volume(connection, INSTANCE)
+            self.client.detach_volume.assert_called_once_with(VOLUME)
+            self.client.detach_volume.reset_mock()
+
     def test_a_volume_that_is_replaced_is_drained_before(self):
         self.client.drain_volume.side_effect = exceptions.Busy('stuck')
         with self.assertRaises(exception.VolumeDetachFailed):
