@@ -97,6 +97,7 @@ class CachedVolumes:
         self._early_ends = early_ends.EarlyEnds(rules.changes.hysteresis)
         self._has_curves = engine.abilities.follows
         self._lock = threading.Lock()
+        self._on_change: collections.abc.Callable[[], object] = lambda: None
         self.revision = 0
         self.flushes = {'done': 0, 'failed': 0}
         missing = engine.abilities.missing()
@@ -104,6 +105,14 @@ class CachedVolumes:
             self._sizes.note_engine(engine.name, missing)
             LOG.warning('Engine %s of the SSD cache has limits: %s',
                         engine.name, '; '.join(missing))
+
+    def on_change(self, call: collections.abc.Callable[[], object]) -> None:
+        """Register a function to call when there is something to report."""
+        self._on_change = call
+
+    def _changed(self) -> None:
+        self.revision += 1
+        self._on_change()
 
     @property
     def rules(self) -> volume_sizes.Rules:
@@ -212,7 +221,7 @@ class CachedVolumes:
             self._store.keep_wanted({**self._store.wanted_of(known),
                                      name: wanted})
             self._division.renew({**known, name: changed})
-            self.revision += 1
+            self._changed()
         LOG.info('Attached volume %s (%s) to the SSD cache with up to %d'
                  ' blocks', name, wanted.origin, sizes[name])
         return {'export': state.export, 'socket': self._engine.socket,
@@ -231,7 +240,7 @@ class CachedVolumes:
             known = self._known(self._engine.volumes())
             self._store.keep_wanted(self._store.wanted_of(known))
             self._division.renew(known)
-            self.revision += 1
+            self._changed()
         LOG.info('Detached volume %s from the SSD cache', name)
 
     def _detach(self, name: str) -> None:
@@ -253,7 +262,7 @@ class CachedVolumes:
         """
         with self._lock:
             if self._write_back.forget(name, self._engine.volumes()):
-                self.revision += 1
+                self._changed()
                 return
         self.detach(name)
 
@@ -275,7 +284,7 @@ class CachedVolumes:
             state = attached.find(self._engine.volumes(), name)
             self._store.keep_leave(name, wishes.Leave(
                 None if is_leaving else time.time() + CHECKED_S))
-            self.revision += 1
+            self._changed()
         if state.mode == volume_specs.WRITE_BACK:
             self._write_back.drain(name, seconds)
 
@@ -297,7 +306,7 @@ class CachedVolumes:
             known = self._known(states)
             if name in known and known[name].mode != states[name].mode:
                 self._write_back.set_mode(name, known[name].mode)
-            self.revision += 1
+            self._changed()
 
     def give_back_unused(self) -> None:
         """Give volumes back whose servers were checked and did not leave.
@@ -346,7 +355,7 @@ class CachedVolumes:
             self._store.keep_wanted(kept)
             if mode != volume_specs.PASS_THROUGH:
                 self._take_over(name)
-            self.revision += 1
+            self._changed()
 
     def expect(self, name: str, host: str) -> None:
         """Learn how a volume is used on the host that it comes from.
@@ -447,7 +456,7 @@ class CachedVolumes:
         if self._engine.abilities.keeps_blocks \
                 or wanted.bounds != before.bounds:
             self._limits.change(sizes)
-        self.revision += 1
+        self._changed()
 
     def flush(self, name: str) -> None:
         """Write a volume's dirty blocks back, and make its writes durable.
@@ -516,7 +525,7 @@ class CachedVolumes:
 
         :param early: why it ends early, if it does
         """
-        self.revision += 1
+        self._changed()
         found = self._engine.end_epoch()
         states = self._engine.volumes()
         self._write_back.settle(states)
