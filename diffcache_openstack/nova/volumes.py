@@ -254,7 +254,8 @@ class VolumeCache:
         try:
             if self.is_noted(connection):
                 self._drain(volume_id)
-            self.client.detach_volume(volume_id)
+            for name in {volume_id, _cached_as(connection)}:
+                self.client.detach_volume(name)
         except exceptions.DiffCacheError as error:
             if self.is_noted(connection):
                 raise nova_exception.VolumeDetachFailed(
@@ -407,7 +408,8 @@ class VolumeCache:
             _check_idle(domain, disk.device)
             volume_nodes.show_size(
                 domains.monitor(domain), disk, known,
-                functools.partial(self.client.disconnect_volume, volume_id))
+                functools.partial(self.client.disconnect_volume,
+                                  _cached_as(connection)))
 
     def show_device_size(self, domain: typing.Any, connection: Connection,
                          size: int | None) -> None:
@@ -485,7 +487,8 @@ class CachedVolumeDriver:
             return
         if self._cache.is_replacing():
             self._cache.stay_out(connection_info)
-        data[KEY] = {**export, 'mode': mode}
+        data[KEY] = {**export, 'mode': mode,
+                     'volume': _volume_id(connection_info)}
         LOG.info('Volume %s is cached on the SSD, %s',
                  _volume_id(connection_info), mode)
         self._cache.expect(connection_info)
@@ -557,7 +560,7 @@ class CachedVolumeDriver:
         if not cached:
             return size
         try:
-            self._cache.client.resize_volume(_volume_id(connection_info))
+            self._cache.client.resize_volume(_cached_as(connection_info))
         except exceptions.DiffCacheError as error:
             LOG.warning('Could not resize volume %s in the SSD cache: %s',
                         _volume_id(connection_info), error)
@@ -693,6 +696,16 @@ def _attachment_id(connection: Connection, instance: typing.Any
                     error)
         return None
     return found.attachment_id
+
+
+def _cached_as(connection: Connection) -> str:
+    """Return the ID that a volume was attached to the cache with.
+
+    Cinder exchanges the IDs of the two when it has migrated one that is in
+    use, and Nova those of its connection.
+    """
+    return str(connection['data'].get(KEY, {}).get('volume')
+               or _volume_id(connection))
 
 
 def _volume_id(connection: Connection) -> str:

@@ -182,8 +182,8 @@ class CachedVolumes:
                ) -> dict[str, typing.Any]:
         """Attach a volume, without cached blocks, and make room for it.
 
-        One of this name is detached before: it may have been changed
-        elsewhere since it was attached.
+        One of this name, or with this origin, is detached before: it may have
+        been changed elsewhere since it was attached.
 
         :returns: ``export``, its name; ``socket``, where clients find it;
             ``reconnect_delay``, seconds for which they wait for the cache;
@@ -202,6 +202,7 @@ class CachedVolumes:
                                     self._store.wanted().get(name),
                                     self._engine.volumes())
             self._detach(name)
+            self._detach_others(name, wanted.origin)
             states = self._engine.volumes()
             known = self._known(states)
             if wanted.attachment is None:
@@ -250,6 +251,23 @@ class CachedVolumes:
         self._filters.note_detaching(name)
         self._engine.detach(name)
         self._store.end_leave(name)
+
+    def _detach_others(self, name: str, origin: str) -> None:
+        """Detach a volume that is attached with another ID and this origin.
+
+        Cinder exchanges the IDs of the two when it has migrated one that is in
+        use. What lacks nothing is detached; anything else may be another
+        volume whose device had the same name.
+        """
+        kept = self._store.wanted()
+        for other, state in self._engine.volumes().items():
+            if other == name or other not in kept \
+                    or kept[other].origin != origin or state.dirty \
+                    or state.mode == volume_specs.WRITE_BACK:
+                continue
+            self._detach(other)
+            LOG.info('Detached volume %s from the SSD cache: its origin %s is'
+                     ' that of volume %s now', other, origin, name)
 
     def forget(self, name: str) -> None:
         """Detach a volume whose server runs on another host since this ended.

@@ -152,7 +152,7 @@ class TestConnect(VolumesTest):
             'origin': '/dev/sdx', 'mode': 'write-through', 'min': 1024,
             'max': 2048, 'weight': 2.0, 'priority': 5.0, 'sla': 'hit=0.8',
             'sequential': 1 << 20, 'admission': 2, 'attachment': 'at1'})
-        self.assertEqual({**EXPORT, 'mode': 'write-through'},
+        self.assertEqual({**EXPORT, 'mode': 'write-through', 'volume': VOLUME},
                          connection['data'][volumes.KEY])
         # A hard reboot connects again.
         driver.connect_volume(connection, INSTANCE)
@@ -160,6 +160,18 @@ class TestConnect(VolumesTest):
         self.client.detach_volume.assert_called_once_with(VOLUME)
         self.assertEqual(['connect', 'connect', ('disconnect', True)],
                          self.driver.asked)
+
+    def test_a_volume_whose_id_cinder_has_exchanged(self):
+        connection = self.connection()
+        connection['serial'] = 'temporary'
+        driver = self.around(connection)
+        driver.connect_volume(connection, INSTANCE)
+        connection['serial'] = VOLUME
+        driver.extend_volume(connection, INSTANCE, 1)
+        self.client.resize_volume.assert_called_once_with('temporary')
+        driver.disconnect_volume(connection, INSTANCE)
+        self.assertEqual({('temporary', ), (VOLUME, )}, {
+            call.args for call in self.client.detach_volume.mock_calls})
 
     def test_an_attachment_that_nova_cannot_find(self):
         for error in (exception.VolumeBDMNotFound(volume_id=VOLUME),
