@@ -314,18 +314,20 @@ class TestCrash(OperationTest):
     """A host that is started again after a power cut."""
 
     def setUp(self):
-        self.crashes = 0
+        self.has_crashed = False
         # Called last, when no volume is attached any more.
         self.addCleanup(self.end_crashes)
         super().setUp()
 
     def end_crashes(self):
         """Start the cache with the machine's own boot ID again."""
-        for _ in range(self.crashes):
-            self.trial.run(*self.trial.processes.enter(self.host), 'umount',
-                           BOOT_ID)
-        if self.crashes:
+        if self.has_crashed:
+            self.restore_boot_id()
             self.trial.kill_ssd_cache(self.host)
+
+    def restore_boot_id(self):
+        self.trial.run(*self.trial.processes.enter(self.host), 'umount',
+                       BOOT_ID)
 
     def crash(self):
         """End the host without warning, and start it again."""
@@ -339,8 +341,10 @@ class TestCrash(OperationTest):
                 *(f'{self.host}-{name}' for name
                   in ('nova', 'agent', 'ssd-cache')), number=signal.SIGKILL):
             os.kill(guest, signal.SIGKILL)
+            if self.has_crashed:
+                self.restore_boot_id()
             self.trial.run(*enter, 'mount', '--bind', boot, BOOT_ID)
-            self.crashes += 1
+            self.has_crashed = True
 
     def assert_held(self, left):
         """Nothing is written before Nova has connected the volume."""
