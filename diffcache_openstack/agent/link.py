@@ -96,7 +96,8 @@ class ConductorLink:
         self._interval = interval
         self._revoked, self._volumes, self._hydrations, self._boot_sets = parts
         self._reported_volumes: int | None = None
-        self._volumes_at = 0.0
+        self._reported_names: set[str] = set()
+        self._volumes_due = 0.0
         self._stopped = threading.Event()
         self._registered_at: float | None = None
         self._reported_holdings: dict[views.Key, int] | None = None
@@ -113,6 +114,8 @@ class ConductorLink:
 
     def start(self) -> None:
         """Start the thread that reports."""
+        if self._volumes is not None:
+            self._volumes.on_change(self._host.report_due.set)
         self._thread.start()
 
     def stop(self) -> None:
@@ -264,12 +267,16 @@ class ConductorLink:
         self._reported_pending = compared
 
     def _report_volume_caches(self) -> None:
-        """Report the SSD cache when an epoch ended, or volumes changed."""
+        """Report the SSD cache when an epoch ended, or volumes changed.
+
+        New volumes are reported twice: at the end of a migration, Nova knows
+        only some time later that their server is here.
+        """
         if self._volumes is None:
             return
         revision = self._volumes.revision
-        due = self._volumes_at + REPEAT_HOLDINGS * self._interval
-        if revision == self._reported_volumes and time.monotonic() < due:
+        if revision == self._reported_volumes \
+                and time.monotonic() < self._volumes_due:
             return
         found = volume_reports.collect(self._volumes)
         try:
@@ -279,7 +286,11 @@ class ConductorLink:
             LOG.info('The conductor is older than this agent, so its API does'
                      ' not show the SSD cache: %s', error)
         self._reported_volumes = revision
-        self._volumes_at = time.monotonic()
+        names = {each.id for each in found.volumes or ()}
+        has_new = not names <= self._reported_names
+        self._reported_names = names
+        self._volumes_due = time.monotonic() + self._interval * (
+            1 if has_new else REPEAT_HOLDINGS)
 
     def _report_requests(self, documents: list[dict]) -> None:
         self._conductor.report_requests(

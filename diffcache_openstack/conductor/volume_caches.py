@@ -76,44 +76,94 @@ class VolumeCaches:
         """Change settings of a volume on its host.
 
         :raises NotFound: it is in no cache
-        :raises Busy: its settings were changed since
+        :raises Busy: its settings were changed since, or its server is being
+            migrated
         :raises ServiceUnavailable: the host does not answer
         """
-        host = self._database.read(volume_caches.host_of, volume_id)
-        self._note(self._agents.change_volume(ctxt, host, volume_id,
-                                              generation, values))
+        self._have_host(volume_id, lambda host: self._agents.change_volume(
+            ctxt, host, volume_id, generation, values))
 
     def follow_type(self, ctxt: contexts.RequestContext, volume_id: str,
                     settings: dict[str, typing.Any]) -> None:
         """Have a volume follow its type, which was changed.
 
         :raises NotFound: it is in no cache
+        :raises Busy: its server is being migrated
         :raises ServiceUnavailable: the host does not answer
         """
-        host = self._database.read(volume_caches.host_of, volume_id)
-        self._note(self._agents.follow_type(ctxt, host, volume_id, settings))
+        self._have_host(volume_id, lambda host: self._agents.follow_type(
+            ctxt, host, volume_id, settings))
 
     def flush(self, ctxt: contexts.RequestContext, volume_id: str) -> None:
         """Have a volume's dirty blocks written back.
 
         :raises NotFound: it is in no cache
+        :raises Busy: its server is being migrated
         :raises ServiceUnavailable: the host does not answer
         """
-        host = self._database.read(volume_caches.host_of, volume_id)
-        self._note(self._agents.flush_volume(ctxt, host, volume_id))
+        self._have_host(volume_id, lambda host: self._agents.flush_volume(
+            ctxt, host, volume_id))
 
     def invalidate(self, ctxt: contexts.RequestContext, volume_id: str
                    ) -> None:
         """Have forgotten what is cached of a volume.
 
         :raises NotFound: it is in no cache
+        :raises Busy: its server is being migrated
         :raises ServiceUnavailable: the host does not answer
         """
-        host = self._database.read(volume_caches.host_of, volume_id)
-        self._note(self._agents.invalidate_volume(ctxt, host, volume_id))
+        self._have_host(volume_id, lambda host: self._agents.invalidate_volume(
+            ctxt, host, volume_id))
 
-    def _note(self, volume: objects.VolumeCache) -> None:
-        self._database.write(volume_caches.update_volume, volume)
+    def _have_host(self, volume_id: str,
+                   work: typing.Callable[[str], objects.VolumeCache]) -> None:
+        """Have the host of a volume do some work, and note its answer.
+
+        Until hosts report it, only Nova knows that a server was migrated.
+
+        :param work: called with the host's name; raises NotFound if the host
+            does not have the volume
+        """
+        place = self._database.read(volume_caches.place_of, volume_id)
+        host = place.host
+        try:
+            volume = work(host)
+        except exceptions.NotFound:
+            host = self._present_host(volume_id, place)
+            if host == place.host:
+                raise
+            volume = work(host)
+            LOG.info('Volume %s has moved from host %s to host %s',
+                     volume_id, place.host, host)
+        self._database.write(volume_caches.update_volume, host, volume)
+
+    def _present_host(self, volume_id: str, place: volume_caches.Place
+                      ) -> str:
+        """Return where the server of a volume is that has left its host.
+
+        :returns: the same host if Nova knows no other
+        :raises Busy: the server is being migrated, or changed otherwise
+        :raises ServiceUnavailable: Nova does not answer
+        """
+        if place.server_id is None:
+            return place.host
+        try:
+            server = self._nova.get(place.server_id)
+        except exceptions.NotFound:
+            return place.host
+        except exceptions.RetryableError as error:
+            raise exceptions.ServiceUnavailable(
+                f'Volume {volume_id} has left the SSD cache of host'
+                f' {place.host}, and Nova does not say where server'
+                f' {place.server_id} is. Repeat this in some seconds:'
+                f' {error}') from error
+        if server.host == place.host and server.task is not None:
+            raise exceptions.Busy(
+                f'Volume {volume_id} has left the SSD cache of host'
+                f' {place.host}: the task of server {server.id} is'
+                f' {server.task}. Repeat this when that is done ("openstack'
+                f' server show {server.id}").')
+        return server.host or place.host
 
     def _owners(self, host: str) -> dict[str, volume_caches.Owner]:
         """Return what Nova says of the volumes of a host's servers."""

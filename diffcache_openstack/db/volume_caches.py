@@ -36,6 +36,16 @@ class Owner(typing.NamedTuple):
     project_id: str | None = None
 
 
+class Place(typing.NamedTuple):
+    """Where a volume was reported last, and the server that it is attached to.
+
+    :ivar server_id: None if it is not known
+    """
+
+    host: str
+    server_id: str | None
+
+
 class Demand(typing.NamedTuple):
     """Blocks of a host's SSD cache, and of the working sets in it."""
 
@@ -122,29 +132,36 @@ def left_behind(session: orm.Session, host: str,
     return {volume: other for volume, other in rows}
 
 
-def host_of(session: orm.Session, volume_id: str) -> str:
-    """Return the host in whose SSD cache a volume is.
+def place_of(session: orm.Session, volume_id: str) -> Place:
+    """Return in whose SSD cache a volume was reported last.
 
     :raises NotFound: it is in none
     """
     table = models.VolumeCache
-    host = session.scalar(
-        sa.select(models.Host.name)
+    found = session.execute(
+        sa.select(models.Host.name, table.server_id)
         .join(table, table.host_id == models.Host.id)
-        .where(table.id == volume_id))
-    if host is None:
+        .where(table.id == volume_id)).one_or_none()
+    if found is None:
         raise unknown_volume(volume_id)
-    return host
+    return Place(*found)
 
 
-def update_volume(session: orm.Session, volume: objects.VolumeCache) -> None:
-    """Note what a volume is after a change, unless it is gone."""
-    row = _row(0, volume, _NOBODY)
+def update_volume(session: orm.Session, host: str,
+                  volume: objects.VolumeCache) -> None:
+    """Note what a volume is after a change, unless it is gone.
+
+    :param host: that has it now
+    :raises NotFound: the host is not registered
+    """
+    host_id = sites.lock_host(session, host)
+    row = _row(host_id, volume, _NOBODY)
     session.execute(
         sa.update(models.VolumeCache)
         .where(models.VolumeCache.id == volume.id)
         .values({name: row[name] for name in (
-            'mode', 'document', 'curve', 'working_set', 'updated_at')})
+            'host_id', 'mode', 'document', 'curve', 'working_set',
+            'updated_at')})
         .execution_options(synchronize_session=False))
 
 

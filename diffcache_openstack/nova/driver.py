@@ -196,11 +196,11 @@ class LibvirtDriver(driver.LibvirtDriver):
                        **kwargs)
 
     def _hard_reboot(self, *args: typing.Any, **kwargs: typing.Any) -> None:
-        """Start a server anew, after all that is left of it was removed.
+        """Start a server anew, from nothing but its disks and volumes.
 
-        That a server is powered on, or started with its host, is this, too.
+        Also a server that is powered on, or resumed after a start of its host.
         """
-        with self._volumes.restarting():
+        with self._volumes.reconnecting():
             super()._hard_reboot(*args, **kwargs)
 
     def destroy(self, context: typing.Any, instance: typing.Any,
@@ -225,7 +225,7 @@ class LibvirtDriver(driver.LibvirtDriver):
         :raises VolumeDetachFailed: the SSD cache may have blocks that a
             volume lacks
         """
-        left = self._volumes.disconnect if instance.host in (None, CONF.host) \
+        left = self._volumes.leave if instance.host in (None, CONF.host) \
             else self._volumes.forget
         for mapping in nova_driver.block_device_info_get_mapping(
                 block_device_info):

@@ -212,6 +212,26 @@ class VolumeCache:
         """Return whether a volume takes the place of another one now."""
         return getattr(self._migrating, 'replacing', False)
 
+    @contextlib.contextmanager
+    def reconnecting(self) -> collections.abc.Iterator[None]:
+        """Disconnect volumes within that are then connected again.
+
+        The cache keeps those that it holds since the host was started: it
+        can write their blocks back only when they are connected.
+        """
+        self._migrating.reconnecting = True
+        try:
+            yield
+        finally:
+            self._migrating.reconnecting = False
+
+    def _stays_held(self, volume_id: str) -> bool:
+        """Return whether a volume is held until it is connected again."""
+        if not getattr(self._migrating, 'reconnecting', False):
+            return False
+        found = self._shown(volume_id)
+        return found is not None and found.get('state') == engines.HELD
+
     def is_noted(self, connection: Connection) -> bool:
         """Return whether the cache may have newer blocks than a volume."""
         return self._has_note(_volume_id(connection))
@@ -233,10 +253,13 @@ class VolumeCache:
         :raises VolumeDetachFailed: the cache may have newer blocks
         """
         volume_id = _volume_id(connection)
+        if self._stays_held(volume_id):
+            return
         try:
             if self.is_noted(connection):
                 self._drain(volume_id)
-            self.client.detach_volume(volume_id)
+            for name in {volume_id, _cached_as(connection)}:
+                self.client.detach_volume(name)
         except exceptions.DiffCacheError as error:
             if self.is_noted(connection):
                 raise nova_exception.VolumeDetachFailed(
@@ -245,36 +268,6 @@ class VolumeCache:
             LOG.warning('Could not detach volume %s from the SSD cache, which'
                         ' keeps it open until it is attached again: %s',
                         volume_id, error)
-
-    @contextlib.contextmanager
-    def restarting(self) -> collections.abc.Iterator[None]:
-        """Connect volumes within that were disconnected just before."""
-        self._migrating.restarting = True
-        try:
-            yield
-        finally:
-            self._migrating.restarting = False
-
-    def disconnect(self, connection: Connection) -> None:
-        """Detach a volume from the cache, before it is disconnected.
-
-        One that is held since the host was started stays, if it is connected
-        again at once: then it is written back.
-
-        :raises VolumeDetachFailed: the cache may have newer blocks
-        """
-        if getattr(self._migrating, 'restarting', False) \
-                and self.is_noted(connection) \
-                and self._is_held(_volume_id(connection)):
-            return
-        self.leave(connection)
-
-    def _is_held(self, volume_id: str) -> bool:
-        try:
-            found = self.client.ssd_cache()['volumes'].get(volume_id)
-        except exceptions.DiffCacheError:
-            return False  # Then it cannot be detached either.
-        return bool(found) and found['state'] == engines.HELD
 
     def forget(self, connection: Connection) -> None:
         """Detach a volume whose server runs on another host since.
@@ -310,11 +303,15 @@ class VolumeCache:
 
     def _dirty(self, volume_id: str) -> int | None:
         """Return the blocks that a volume lacks; None if it is unknown."""
+        found = self._shown(volume_id)
+        return None if found is None else found['dirty']
+
+    def _shown(self, volume_id: str) -> dict[str, typing.Any] | None:
+        """Return what the cache has of a volume; None if it is unknown."""
         try:
-            found = self.client.ssd_cache()['volumes'].get(volume_id)
+            return self.client.ssd_cache()['volumes'].get(volume_id)
         except exceptions.DiffCacheError:
             return None
-        return found and found['dirty']
 
     def _drain(self, volume_id: str) -> None:
         """Write a volume's dirty blocks back, however many they are.
@@ -432,7 +429,8 @@ class VolumeCache:
             _check_idle(domain, disk.device)
             volume_nodes.show_size(
                 domains.monitor(domain), disk, known,
-                functools.partial(self.client.disconnect_volume, volume_id))
+                functools.partial(self.client.disconnect_volume,
+                                  _cached_as(connection)))
 
     def show_device_size(self, domain: typing.Any, connection: Connection,
                          size: int | None) -> None:
@@ -522,7 +520,8 @@ class CachedVolumeDriver:
             return
         if self._cache.is_replacing():
             self._cache.stay_out(connection_info)
-        data[KEY] = {**export, 'mode': mode}
+        data[KEY] = {**export, 'mode': mode,
+                     'volume': _volume_id(connection_info)}
         LOG.info('Volume %s is cached on the SSD, %s',
                  _volume_id(connection_info), mode)
         self._cache.expect(connection_info)
@@ -569,7 +568,7 @@ class CachedVolumeDriver:
 
         :raises VolumeDetachFailed: the cache may have newer blocks
         """
-        self._cache.disconnect(connection_info)
+        self._cache.leave(connection_info)
         self._driver.disconnect_volume(connection_info, instance, force=force)
 
     def extend_volume(self, connection_info: Connection,
@@ -592,7 +591,7 @@ class CachedVolumeDriver:
         if not cached:
             return size
         try:
-            self._cache.client.resize_volume(_volume_id(connection_info))
+            self._cache.client.resize_volume(_cached_as(connection_info))
         except exceptions.DiffCacheError as error:
             LOG.warning('Could not resize volume %s in the SSD cache: %s',
                         _volume_id(connection_info), error)
@@ -642,7 +641,7 @@ class FormerVolumeDriver:
 
         :raises VolumeDetachFailed: the cache may have newer blocks
         """
-        self._cache.disconnect(connection_info)
+        self._cache.leave(connection_info)
         self._driver.disconnect_volume(connection_info, instance, force=force)
 
 
@@ -728,6 +727,16 @@ def _attachment_id(connection: Connection, instance: typing.Any
                     error)
         return None
     return found.attachment_id
+
+
+def _cached_as(connection: Connection) -> str:
+    """Return the ID that a volume was attached to the cache with.
+
+    Cinder exchanges the IDs of the two when it has migrated one that is in
+    use, and Nova those of its connection.
+    """
+    return str(connection['data'].get(KEY, {}).get('volume')
+               or _volume_id(connection))
 
 
 def _volume_id(connection: Connection) -> str:

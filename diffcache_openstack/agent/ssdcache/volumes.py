@@ -97,6 +97,7 @@ class CachedVolumes:
         self._early_ends = early_ends.EarlyEnds(rules.changes.hysteresis)
         self._has_curves = engine.abilities.follows
         self._lock = threading.Lock()
+        self._on_change: collections.abc.Callable[[], object] = lambda: None
         self.revision = 0
         self.flushes = {'done': 0, 'failed': 0}
         missing = engine.abilities.missing()
@@ -104,6 +105,14 @@ class CachedVolumes:
             self._sizes.note_engine(engine.name, missing)
             LOG.warning('Engine %s of the SSD cache has limits: %s',
                         engine.name, '; '.join(missing))
+
+    def on_change(self, call: collections.abc.Callable[[], object]) -> None:
+        """Register a function to call when there is something to report."""
+        self._on_change = call
+
+    def _changed(self) -> None:
+        self.revision += 1
+        self._on_change()
 
     @property
     def rules(self) -> volume_sizes.Rules:
@@ -173,8 +182,8 @@ class CachedVolumes:
                ) -> dict[str, typing.Any]:
         """Attach a volume, without cached blocks, and make room for it.
 
-        One of this name is detached before: it may have been changed
-        elsewhere since it was attached.
+        One of this name, or with this origin, is detached before: it may have
+        been changed elsewhere since it was attached.
 
         :returns: ``export``, its name; ``socket``, where clients find it;
             ``reconnect_delay``, seconds for which they wait for the cache;
@@ -193,6 +202,7 @@ class CachedVolumes:
                                     self._store.wanted().get(name),
                                     self._engine.volumes())
             self._detach(name)
+            self._detach_others(name, wanted.origin)
             states = self._engine.volumes()
             known = self._known(states)
             if wanted.attachment is None:
@@ -212,7 +222,7 @@ class CachedVolumes:
             self._store.keep_wanted({**self._store.wanted_of(known),
                                      name: wanted})
             self._division.renew({**known, name: changed})
-            self.revision += 1
+            self._changed()
         LOG.info('Attached volume %s (%s) to the SSD cache with up to %d'
                  ' blocks', name, wanted.origin, sizes[name])
         return {'export': state.export, 'socket': self._engine.socket,
@@ -231,7 +241,7 @@ class CachedVolumes:
             known = self._known(self._engine.volumes())
             self._store.keep_wanted(self._store.wanted_of(known))
             self._division.renew(known)
-            self.revision += 1
+            self._changed()
         LOG.info('Detached volume %s from the SSD cache', name)
 
     def _detach(self, name: str) -> None:
@@ -241,6 +251,23 @@ class CachedVolumes:
         self._filters.note_detaching(name)
         self._engine.detach(name)
         self._store.end_leave(name)
+
+    def _detach_others(self, name: str, origin: str) -> None:
+        """Detach a volume that is attached with another ID and this origin.
+
+        Cinder exchanges the IDs of the two when it has migrated one that is in
+        use. What lacks nothing is detached; anything else may be another
+        volume whose device had the same name.
+        """
+        kept = self._store.wanted()
+        for other, state in self._engine.volumes().items():
+            if other == name or other not in kept \
+                    or kept[other].origin != origin or state.dirty \
+                    or state.mode == volume_specs.WRITE_BACK:
+                continue
+            self._detach(other)
+            LOG.info('Detached volume %s from the SSD cache: its origin %s is'
+                     ' that of volume %s now', other, origin, name)
 
     def forget(self, name: str) -> None:
         """Detach a volume whose server runs on another host since this ended.
@@ -254,7 +281,7 @@ class CachedVolumes:
         with self._lock:
             if self._write_back.forget(name, self._engine.volumes()):
                 self._store.end_leave(name)
-                self.revision += 1
+                self._changed()
                 return
         self.detach(name)
 
@@ -276,7 +303,7 @@ class CachedVolumes:
             state = attached.find(self._engine.volumes(), name)
             self._store.keep_leave(name, wishes.Leave(
                 None if is_leaving else time.time() + CHECKED_S))
-            self.revision += 1
+            self._changed()
             if state.mode != volume_specs.WRITE_BACK:
                 return
             done = self._write_back.begin_drain(name)
@@ -307,7 +334,7 @@ class CachedVolumes:
                 self._write_back.set_mode(name, mode)
         # Last: it is repeated if the mode could not be changed.
         self._store.end_leave(name)
-        self.revision += 1
+        self._changed()
 
     def give_back_unused(self) -> None:
         """Give volumes back whose servers were checked and did not leave.
@@ -367,7 +394,7 @@ class CachedVolumes:
             self._store.keep_wanted(kept)
             if mode != volume_specs.PASS_THROUGH:
                 self._take_over(name)
-            self.revision += 1
+            self._changed()
 
     def expect(self, name: str, host: str) -> None:
         """Learn how a volume is used on the host that it comes from.
@@ -468,7 +495,7 @@ class CachedVolumes:
         if self._engine.abilities.keeps_blocks \
                 or wanted.bounds != before.bounds:
             self._limits.change(sizes)
-        self.revision += 1
+        self._changed()
 
     def flush(self, name: str) -> None:
         """Write a volume's dirty blocks back, and make its writes durable.
@@ -537,7 +564,7 @@ class CachedVolumes:
 
         :param early: why it ends early, if it does
         """
-        self.revision += 1
+        self._changed()
         found = self._engine.end_epoch()
         states = self._engine.volumes()
         self._write_back.settle(states)

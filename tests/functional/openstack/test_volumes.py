@@ -18,8 +18,6 @@ import hashlib
 import pathlib
 import uuid
 
-from openstack import exceptions
-
 from tests.functional.openstack import file_guest
 from tests.functional.openstack import nova_hosts
 
@@ -29,7 +27,6 @@ BLOCKS = 32
 ROUNDS = 40
 SECONDS = 300
 TYPE = {'diffcache:ssd_cache': 'write-through'}
-WRITE_BACK = {'diffcache:ssd_cache': 'write-back'}
 # It says the checksum of what it finds on a volume; then it writes blocks, in
 # order, and reads each again, from the volume and not from memory: as long as
 # a condition holds.
@@ -330,125 +327,6 @@ class TestLiveMigration(VolumeTest):
         self.assertEqual('0', done['wrong'])
         self.assertGreater(self.cached()[volume]['blocks'], 0)
         self.detach(server, volume)
-        self.assertNotIn(volume, self.cached())
-        self.assertEqual(done['left'], self.sum(volume))
-
-
-class TestWriteBack(VolumeTest):
-    """A volume whose newest blocks are on its server's host alone."""
-
-    def set_mode(self, volume, mode):
-        self.type(f'volume cache set {volume} --mode {mode}')
-        self.assertEqual(mode, self.cached()[volume]['mode'])
-
-    def wait_until_reported(self, volume):
-        """Wait until changes by the API concern the volume."""
-        self.wait_until(
-            lambda: volume in [each['Volume'] for each in self.type(
-                f'volume cache list --host {self.host} -f json')],
-            'the host reported the volume')
-
-    def wait_until_dirty(self, volume):
-        self.wait_until(lambda: self.cached()[volume]['dirty'],
-                        'blocks are dirty')
-
-    def snapshot(self, volume):
-        made = self.storage.create_snapshot(volume_id=volume, force=True)
-        self.addCleanup(self._delete_snapshot, made)
-        self.storage.wait_for_status(made, 'available')
-
-    def _delete_snapshot(self, made):
-        self.storage.delete_snapshot(made)
-        self.storage.wait_for_delete(made)
-
-    def migrate(self, server, host):
-        self.compute.live_migrate_server(server, host=host,
-                                         block_migration='auto')
-
-    def assert_stays(self, server):
-        """Nova refuses a live migration before it begins."""
-        self.assertRaises(exceptions.BadRequestException, self.migrate,
-                          server, self.trial.hosts[1])
-        found = self.compute.get_server(server)
-        self.assertEqual((self.host, 'ACTIVE'),
-                         (found.compute_host, found.status))
-
-    def test_a_snapshot_a_live_migration_and_a_detach(self):
-        kind = self.volume_type(TYPE)
-        volume = self.volume(kind)
-        server = self.server(NOT_GROWN)
-        self.attach(server, volume)
-        self.guest_said(server, 'round=10')
-        self.wait_until_reported(volume)
-        # Changed while it is written.
-        self.type(f'volume type set {kind} --ssd-cache write-back')
-        self.assertEqual('write-back', self.cached()[volume]['mode'])
-        self.wait_until_dirty(volume)
-        self.snapshot(volume)
-        self.wait_until(lambda: self.local.ssd_cache()['flushes']['done'],
-                        'it was flushed for the snapshot')
-        self.wait_until_dirty(volume)
-        # Nothing can say that it was written back.
-        with self.trial.stopped(f'{self.host}-agent'):
-            self.assert_stays(server)
-        self.wait_until_dirty(volume)
-        before, self.host = self.local, self.trial.hosts[1]
-        self.migrate(server, self.host)
-        self.wait_until(
-            lambda: self.compute.get_server(server).compute_host == self.host,
-            'it runs on the other host', SECONDS)
-        self.wait_for_status(server, 'ACTIVE')
-        self.assertNotIn(volume, before.ssd_cache()['volumes'])
-        self.local = self.agent(self.host)
-        self.assertEqual('write-back', self.cached()[volume]['mode'])
-        self.wait_until_dirty(volume)
-        self.wait_until_reported(volume)
-        self.set_mode(volume, 'write-through')
-        self.assertEqual(0, self.cached()[volume]['dirty'])
-        self.set_mode(volume, 'write-back')
-        self.storage.extend_volume(volume, 2)
-        done = self.guest_said(server, 'done')
-        self.assertEqual('0', done['wrong'])
-        self.detach(server, volume)
-        self.assertNotIn(volume, self.cached())
-        self.assertEqual(done['left'], self.sum(volume))
-
-    def test_a_detach_while_the_agent_does_not_answer(self):
-        volume = self.volume(self.volume_type(WRITE_BACK))
-        server = self.server()
-        self.attach(server, volume)
-        done = self.guest_said(server, 'done')
-        with self.trial.stopped(f'{self.host}-agent'):
-            self.trial.admin.compute.delete_volume_attachment(server, volume)
-            self.guest_said(server, 'gone')
-            # It is free for no one else.
-            self.storage.wait_for_status(
-                self.storage.get_volume(volume), 'in-use',
-                failures=['available', 'error'], wait=SECONDS)
-        self.assertIn(volume, self.cached())
-        self.detach(server, volume)
-        self.assertNotIn(volume, self.cached())
-        self.assertEqual(done['left'], self.sum(volume))
-
-    def test_a_kill_and_a_server_that_is_deleted(self):
-        volume = self.volume(self.volume_type(WRITE_BACK))
-        server = self.server()
-        self.attach(server, volume)
-        self.guest_said(server, 'round=10')
-        self.wait_until_dirty(volume)
-        self.trial.kill_ssd_cache(self.host)
-        done = self.guest_said(server, 'done')
-        self.assertEqual('0', done['wrong'])
-        self.wait_until(lambda: self.cached()[volume], 'it is served')
-        # What is left of it is written back before others may have it.
-        with self.trial.stopped(f'{self.host}-agent'):
-            self.compute.delete_server(server)
-            self.wait_for_status(server, 'ERROR')
-            self.assertEqual('in-use',
-                             self.storage.get_volume(volume).status)
-        self.compute.delete_server(server)
-        self.storage.wait_for_status(self.storage.get_volume(volume),
-                                     'available', wait=SECONDS)
         self.assertNotIn(volume, self.cached())
         self.assertEqual(done['left'], self.sum(volume))
 

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import datetime
+import queue
 import threading
 import uuid
 
@@ -199,12 +200,46 @@ class LinkTest(base.TestCase):
         stopping.join(60)
         self.assertFalse(stopping.is_alive())
 
+    def new_volume_reporter(self, volumes, interval):
+        return link.ConductorLink(
+            link.Clients(self.conductor, self.conductor, self.context),
+            self.host, self.status, self.spool, interval,
+            link.OptionalParts(volumes=volumes))
+
+    def test_new_volumes_are_reported_once_more(self):
+        volumes = volume_reports.cached(self, 'a')
+        reporter = self.new_volume_reporter(volumes, 10)
+        now = 1000.0
+        self.patch(link.time, 'monotonic', lambda: now)
+
+        def count_at(seconds):
+            nonlocal now
+            now = 1000.0 + seconds
+            reporter.report()
+            return len(self.conductor.named('report_volume_caches'))
+
+        self.assertEqual([1, 1, 2, 2, 2], [
+            count_at(seconds) for seconds in (0, 9, 10, 20, 100)])
+        volumes.change('a', 0, {'max': 9})
+        self.assertEqual([3, 3, 4], [
+            count_at(seconds) for seconds in (101, 112, 301)])
+
+    def test_changes_in_the_ssd_cache_are_reported_at_once(self):
+        volumes = volume_reports.cached(self, 'a')
+        reporter = self.new_volume_reporter(volumes, 3600)
+        reported = queue.Queue()
+        self.patch(self.conductor, 'report_volume_caches',
+                   lambda ctxt, host, cache, found: reported.put(
+                       [each.limit for each in found]))
+        reporter.start()
+        self.addCleanup(reporter.stop)
+        self.assertEqual([1000], reported.get(timeout=60))
+        volumes.change('a', 0, {'max': 9})
+        self.assertEqual([9], reported.get(timeout=60))
+
     def test_the_ssd_cache_is_reported_when_there_is_news(self):
         volumes = volume_reports.cached(self, 'a')
-        reporter = link.ConductorLink(
-            link.Clients(self.conductor, self.conductor, self.context),
-            self.host, self.status, self.spool, 3600,
-            link.OptionalParts(volumes=volumes))
+        reporter = self.new_volume_reporter(volumes, 3600)
 
         def reported():
             reporter.report()

@@ -80,7 +80,7 @@ class TestRoom(test_agents.ConductorTest):
         self.report('h1', WORKING_SET, reports.volume())
         self.report('h2', 60)
         self.conductor._database.write(
-            volume_caches.update_volume, reports.volume(max=60))
+            volume_caches.update_volume, 'h1', reports.volume(max=60))
         self.assertEqual(1.0, self.room()['h2'])
 
     def test_caches_that_do_not_work(self):

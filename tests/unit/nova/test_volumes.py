@@ -152,7 +152,7 @@ class TestConnect(VolumesTest):
             'origin': '/dev/sdx', 'mode': 'write-through', 'min': 1024,
             'max': 2048, 'weight': 2.0, 'priority': 5.0, 'sla': 'hit=0.8',
             'sequential': 1 << 20, 'admission': 2, 'attachment': 'at1'})
-        self.assertEqual({**EXPORT, 'mode': 'write-through'},
+        self.assertEqual({**EXPORT, 'mode': 'write-through', 'volume': VOLUME},
                          connection['data'][volumes.KEY])
         # A hard reboot connects again.
         driver.connect_volume(connection, INSTANCE)
@@ -160,6 +160,18 @@ class TestConnect(VolumesTest):
         self.client.detach_volume.assert_called_once_with(VOLUME)
         self.assertEqual(['connect', 'connect', ('disconnect', True)],
                          self.driver.asked)
+
+    def test_a_volume_whose_id_cinder_has_exchanged(self):
+        connection = self.connection()
+        connection['serial'] = 'temporary'
+        driver = self.around(connection)
+        driver.connect_volume(connection, INSTANCE)
+        connection['serial'] = VOLUME
+        driver.extend_volume(connection, INSTANCE, 1)
+        self.client.resize_volume.assert_called_once_with('temporary')
+        driver.disconnect_volume(connection, INSTANCE)
+        self.assertEqual({('temporary', ), (VOLUME, )}, {
+            call.args for call in self.client.detach_volume.mock_calls})
 
     def test_an_attachment_that_nova_cannot_find(self):
         for error in (exception.VolumeBDMNotFound(volume_id=VOLUME),
@@ -638,6 +650,34 @@ class TestWriteBack(VolumesTest):
             self.assertEqual(['connect', ('disconnect', False)],
                              self.driver.asked)
             self.assertIs(self.driver, self.around(connection))
+
+    def test_a_held_volume_stays_held_until_it_is_connected_again(self):
+        self.client.ssd_cache.return_value['volumes'][VOLUME]['state'] = 'held'
+        self.client.drain_volume.side_effect = exceptions.Conflict('held')
+        self.client.attach_volume.return_value = {**EXPORT, 'noted': True}
+        connection = self.connection()
+        driver = self.around(connection)
+        with self.cache.reconnecting():
+            driver.disconnect_volume(connection, INSTANCE, force=True)
+            driver.connect_volume(connection, INSTANCE)
+        self.assertEqual([('disconnect', True), 'connect'], self.driver.asked)
+        self.client.drain_volume.assert_not_called()
+        self.client.detach_volume.assert_not_called()
+        self.client.attach_volume.assert_called_once()
+        # Otherwise it may go to another host.
+        self.assert_refused(
+            exception.VolumeDetachFailed,
+            lambda: driver.disconnect_volume(connection, INSTANCE), 'held')
+
+    def test_others_leave_the_cache_before_they_are_connected_again(self):
+        connection = self.connection()
+        for answer in ({'volumes': {VOLUME: {'dirty': 5, 'state': 'ok'}}},
+                       {'volumes': {}}, exceptions.ServiceUnavailable('x')):
+            self.client.ssd_cache.side_effect = [answer]
+            with self.cache.reconnecting():
+                self.around(connection).disconnect_volume(connection, INSTANCE)
+            self.client.detach_volume.assert_called_once_with(VOLUME)
+            self.client.detach_volume.reset_mock()
 
     def test_a_volume_that_is_replaced_is_drained_before(self):
         self.client.drain_volume.side_effect = exceptions.Busy('stuck')

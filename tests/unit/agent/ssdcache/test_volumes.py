@@ -139,6 +139,21 @@ class TestFaults(VolumesTest):
         self.assertNotEqual(first['export'], second['export'])
         self.assertEqual({'a': 1000}, self.limits())
 
+    def test_a_volume_whose_id_cinder_has_exchanged(self):
+        self.volumes.attach('b', self.wanted('b'))
+        self.volumes.attach('temporary', self.wanted('a'))
+        self.volumes.attach('a', self.wanted('a'))
+        self.assertEqual({'a', 'b'}, set(self.limits()))
+        # The same name of a device, and perhaps another volume.
+        states = self.engine.volumes()
+        for values in ({'mode': 'write-back'}, {'dirty': 1}):
+            with mock.patch.object(self.engine, 'volumes', return_value={
+                    **states, 'a': dataclasses.replace(states['a'],
+                                                       **values)}), \
+                    mock.patch.object(self.engine, 'detach') as detach:
+                self.volumes._detach_others('c', self.wanted('a').origin)
+            detach.assert_not_called()
+
     def test_a_cache_that_does_not_run(self):
         self.engine.error = control.CacheUnreachable('gone')
         for work in (lambda: self.volumes.attach('a', self.wanted()),

@@ -9,6 +9,9 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+from unittest import mock
+
+from diffcache_openstack.common import exceptions
 from tests.unit.api import base
 from tests.unit.conductor import fakes
 from tests.unit import volume_reports as reports
@@ -207,6 +210,52 @@ class TestChanges(VolumesTest):
 
     def test_a_volume_that_the_host_does_not_have(self):
         self.cached.detach(reports.VOLUME)
+        self.refused(404, 'PATCH', PATH, {'volume_cache': {
+            'generation': 0, 'max': 9}})
+
+    def test_a_server_that_was_migrated_since_the_last_report(self):
+        self.cached.detach(reports.VOLUME)
+        self.nova.change('running', host='h2')
+        fakes.listen_for_volumes(self, 'h2',
+                                 reports.cached(self, reports.VOLUME))
+        status, body, _headers = self.patch_volume(generation=0, max=90)
+        self.assertEqual(200, status, body)
+        found = body['volume_cache']
+        self.assertEqual(('h2', 90, 'running'), tuple(
+            found[name] for name in ('host', 'max', 'server_id')))
+        # What the host reports that it has left does not remove it.
+        self.report('h1')
+        for path, change in (
+                ('specs', {'volume_cache': {'specs': {}}}),
+                ('actions', {'action': 'flush'})):
+            status, body, _headers = self.call(
+                'PUT' if path == 'specs' else 'POST', f'{PATH}/{path}', change)
+            self.assertEqual((200, 'h2'),
+                             (status, body['volume_cache']['host']))
+
+    def test_a_server_that_is_between_two_hosts(self):
+        self.cached.detach(reports.VOLUME)
+        self.nova.change('running', task='migrating')
+        error = self.refused(409, 'PATCH', PATH, {'volume_cache': {
+            'generation': 0, 'max': 9}})
+        for word in ('host h1', 'server running', 'migrating', 'Repeat'):
+            self.assertIn(word, error['detail'])
+
+    def test_a_server_that_nova_does_not_find(self):
+        self.cached.detach(reports.VOLUME)
+        body = {'volume_cache': {'generation': 0, 'max': 9}}
+        with mock.patch.object(self.nova, 'get', side_effect=(
+                exceptions.ServiceUnavailable('Nova does not answer'))):
+            error = self.refused(503, 'PATCH', PATH, body)
+        for word in ('host h1', 'server running', 'Nova does not answer'):
+            self.assertIn(word, error['detail'])
+        del self.nova.servers['running']
+        self.refused(404, 'PATCH', PATH, body)
+
+    def test_the_other_host_does_not_have_it_either(self):
+        self.cached.detach(reports.VOLUME)
+        self.nova.change('running', host='h2')
+        fakes.listen_for_volumes(self, 'h2', reports.cached(self))
         self.refused(404, 'PATCH', PATH, {'volume_cache': {
             'generation': 0, 'max': 9}})
 

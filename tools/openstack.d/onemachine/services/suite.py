@@ -169,6 +169,8 @@ class Suite:
             'socket': folder / 'nbd.sock', 'control': folder / 'control.sock',
             'state_dir': folder / 'state', 'reconnect_delay': 300,
             'epoch': 30,
+            # Trials see what Nova and Cinder have written back, and when.
+            'dirty_age': 3600,
         }}
 
     def _messaging(self, role: str, host: str) -> common.Groups:
