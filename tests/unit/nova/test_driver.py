@@ -274,7 +274,7 @@ class TestVolumes(DriverTest):
         self.cleanup = nova.virt.libvirt.driver.LibvirtDriver.cleanup
         self.own = {
             name: self.patch(nova.virt.libvirt.driver.LibvirtDriver, name)
-            for name in ('cleanup', 'swap_volume', '_hard_reboot')}
+            for name in ('cleanup', 'swap_volume')}
 
     def clean_up(self):
         info = {'block_device_mapping': [
