@@ -82,8 +82,8 @@ class ConsoleTest(base.TestCase):
         # Libraries of some command log that they are loaded.
         done = subprocess.run(
             [sys.executable, '-c', 'import sys\n'
-             'from diffcache_openstack.cmd import toolbox\n'
-             'sys.exit(toolbox.main(["complete"]))'],
+             'from diffcache_openstack.cmd.toolbox import app\n'
+             'sys.exit(app.main(["complete"]))'],
             capture_output=True, text=True)
         self.assertEqual((0, ''), (done.returncode, done.stderr))
         self.assertIn("cmds_patch='", done.stdout)
