@@ -12,7 +12,6 @@
 """``diffcache-agent``: the service on every compute and repository host."""
 
 import os
-import sys
 
 from oslo_config import cfg
 
@@ -47,4 +46,4 @@ PROGRAM = services.Program(
 
 def main() -> int:
     """Run the agent until SIGTERM."""
-    return services.run(PROGRAM, sys.argv[1:])
+    return services.main(PROGRAM)

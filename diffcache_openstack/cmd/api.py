@@ -11,8 +11,6 @@
 #    under the License.
 """``diffcache-api``: the REST API, with an HTTP server of its own."""
 
-import sys
-
 from diffcache_openstack.api import server
 from diffcache_openstack.cmd import services
 
@@ -26,4 +24,4 @@ PROGRAM = services.Program(
 
 def main() -> int:
     """Run the API until SIGTERM."""
-    return services.run(PROGRAM, sys.argv[1:])
+    return services.main(PROGRAM)

@@ -11,8 +11,6 @@
 #    under the License.
 """``diffcache-conductor``: the service that owns the database."""
 
-import sys
-
 from diffcache_openstack.cmd import services
 from diffcache_openstack.conductor import service
 
@@ -26,4 +24,4 @@ PROGRAM = services.Program(
 
 def main() -> int:
     """Run the conductor until SIGTERM."""
-    return services.run(PROGRAM, sys.argv[1:])
+    return services.main(PROGRAM)

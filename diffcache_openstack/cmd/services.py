@@ -11,7 +11,11 @@
 #    under the License.
 """Start-up of the services, shared by their console scripts."""
 
+import atexit
 import collections.abc
+import contextlib
+import logging
+import os
 import sys
 import typing
 
@@ -38,6 +42,42 @@ class Program(typing.NamedTuple):
     create: collections.abc.Callable[[cfg.ConfigOpts], service.Service]
     #: Returns the number of processes to run it in.
     workers: collections.abc.Callable[[cfg.ConfigOpts], int]
+
+
+def main(program: Program) -> int:
+    """Run a service as all that this process does.
+
+    The process ends once the functions have run that were registered with
+    :mod:`atexit` since. Daemon threads that a stop has cut off may be in
+    native code: one that returns from it while Python frees the interpreter
+    is ended by unwinding its stack, which aborts the process
+    (``FATAL: exception not rethrown``).
+
+    :returns: the exit code, as :func:`run`
+    """
+    process, code = os.getpid(), 1
+
+    def leave() -> None:
+        # Not those that were forked.
+        if os.getpid() == process:
+            _leave(code)
+
+    atexit.register(leave)
+    try:
+        code = run(program, sys.argv[1:])
+    except SystemExit as leaving:
+        code = int(leaving.code or 0)
+        raise
+    return code
+
+
+def _leave(code: int) -> typing.NoReturn:
+    """End the process, without the end of the interpreter."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def run(program: Program, argv: collections.abc.Sequence[str]) -> int:

@@ -13,6 +13,8 @@ import contextlib
 import io
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 from diffcache_openstack.cmd import services
@@ -68,3 +70,59 @@ class TestRun(base.TestCase):
         leaving = self.assertRaises(SystemExit, self.run_service, Stopping,
                                     '--no-such-option')
         self.assertEqual(2, leaving.code)
+
+
+class TestMain(base.TestCase):
+
+    # Threads of a service that are in native code most of the time, and that
+    # its stop does not end.
+    BUSY = """
+import atexit, os, signal, sys, threading
+from diffcache_openstack.blocks import sketch
+from diffcache_openstack.cmd import services
+from diffcache_openstack.common import service
+
+def work():
+    while True:
+        sketch.Sketch.of(IMAGE, lambda done, total: None)
+
+class Busy(service.Service):
+    def start(self):
+        for _ in range(4):
+            threading.Thread(target=work, daemon=True).start()
+        threading.Timer(.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+def main(*argv):
+    sys.argv[1:] = argv
+    return services.main(services.Program(
+        'diffcache-x', 'Test.', Busy, lambda conf: 1))
+"""
+
+    def run_main(self, *lines):
+        image = self.write_file('image', os.urandom(1 << 22))
+        script = '\n'.join((f'IMAGE = {str(image)!r}', self.BUSY, *lines))
+        return subprocess.run([sys.executable, '-c', script],
+                              capture_output=True, text=True)
+
+    def test_threads_in_native_code_do_not_abort_the_end(self):
+        for _ in range(4):
+            done = self.run_main('sys.exit(main())')
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertNotIn('FATAL', done.stderr)
+            self.assertNotIn('panicked', done.stderr)
+
+    def test_what_is_registered_for_the_end_is_done(self):
+        done = self.run_main(
+            'class Ending(Busy):',
+            '    def start(self):',
+            '        atexit.register(print, "the end", end="")',
+            '        super().start()',
+            'Busy = Ending',
+            'sys.exit(main())')
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual('the end', done.stdout.splitlines()[-1])
+
+    def test_exit_codes(self):
+        for code, line in ((2, 'main("--no-such-option")'), (0, 'main("-h")'),
+                           (1, 'sys.exit(main("--config-file", "/none"))')):
+            self.assertEqual(code, self.run_main(line).returncode, line)
