@@ -67,7 +67,7 @@ class EpochTimer:
     @contextlib.contextmanager
     def _continuing(self, what: str, left: float
                     ) -> collections.abc.Iterator[None]:
-        """Log errors within, after which the thread goes on."""
+        """Log an error of the block, and let the thread continue."""
         try:
             yield
         except exceptions.DiffCacheError as error:

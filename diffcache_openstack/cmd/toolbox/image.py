@@ -22,6 +22,7 @@ from cliff import show
 from diffcache_openstack.blocks import file_map
 from diffcache_openstack.blocks import manifest
 from diffcache_openstack.blocks import trim
+from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import progress
 
 
@@ -105,7 +106,7 @@ class Files(lister.Lister):
         parser.add_argument('image', metavar='IMAGE',
                             help='Raw or qcow2 image to read.')
         parser.add_argument(
-            '--chunk', type=_chunk, metavar='BYTES',
+            '--chunk', type=numbers.whole(1), metavar='BYTES',
             help='List numbers of chunks of so many bytes instead of ranges'
                  ' of bytes; lazy boots fetch 262144.')
         return parser
@@ -145,10 +146,3 @@ def _spans(extents: list[file_map.Extent], chunk: int | None
         else:
             spans.append([first, last])
     return spans
-
-
-def _chunk(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a positive number of bytes')
-    return int(text)

@@ -24,18 +24,13 @@ from cliff import columns
 from cliff import command
 from cliff import show
 
+from diffcache_openstack.cmd.toolbox import cells
+from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
 from diffcache_openstack.prefetch import replay
 from diffcache_openstack.prefetch import scenario as scenarios
-
-
-class _Rows(columns.FormattableColumn):
-    """A long list: tables show its length only."""
-
-    def human_readable(self) -> str:
-        return f'{len(self._value)} entries (shown by -f json)'
 
 
 class _Parts(columns.FormattableColumn):
@@ -46,25 +41,13 @@ class _Parts(columns.FormattableColumn):
                          for name, value in self._value.items())
 
 
-def _count(least: int) -> typing.Callable[[str], int]:
-    """Return a parser of whole numbers of at least ``least``."""
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if not least <= value <= scenarios.MAX_CHUNKS:
-            raise argparse.ArgumentTypeError(
-                f'{text!r} is not a whole number {least}..'
-                f'{scenarios.MAX_CHUNKS}')
-        return value
-    return parse
-
-
 def _column(value: typing.Any) -> typing.Any:
     if isinstance(value, list):
-        return _Rows(value)
+        return cells.Rows(value)
     return _Parts(value) if isinstance(value, dict) else value
+
+
+_CHUNKS = numbers.whole(1, scenarios.MAX_CHUNKS)
 
 
 class Replay(quick.Quick, show.ShowOne):
@@ -94,15 +77,16 @@ class Replay(quick.Quick, show.ShowOne):
             help='Show every access to a chunk, and when chunks were'
                  ' requested.')
         parser.add_argument(
-            '--in-flight', type=_count(1), metavar='N',
+            '--in-flight', type=_CHUNKS, metavar='N',
             help='Let each instance prefetch at most N chunks at once'
                  ' (default: 3).')
         parser.add_argument(
-            '--read-ahead', type=_count(0), metavar='N',
+            '--read-ahead', metavar='N',
+            type=numbers.whole(0, scenarios.MAX_CHUNKS),
             help='Read at most N chunks ahead where an instance reads in'
                  ' sequence; 0: none (default: 2).')
         parser.add_argument(
-            '--fan-out', type=_count(1), default=2, metavar='N',
+            '--fan-out', type=_CHUNKS, default=2, metavar='N',
             help='In modes push and refer, let each instance send a chunk to'
                  ' at most N others (default: 2).')
         return parser
@@ -121,32 +105,17 @@ class NotServed(exceptions.InvalidInput):
     """No daemon answers for a state folder."""
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1e9:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a number of seconds 0..1e9')
-    return value
+_SECONDS = numbers.real(0, 1e9)
 
 
 def _hydrate(text: str) -> typing.Any:
     """Parse when to hydrate, as the daemon's configuration has it."""
     if text in ('none', 'idle'):
         return text
-    seconds = _seconds(text)
+    seconds = _SECONDS(text)
     if seconds == 0:
         raise argparse.ArgumentTypeError('a deadline is more than 0 seconds')
     return {'seconds': seconds}
-
-
-def _rate(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 63:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a positive number of bytes')
-    return int(text)
 
 
 # Options of serve that are named as those of [lazy] are.
@@ -229,10 +198,10 @@ class Serve(quick.Quick, command.Command):
             help='When to fetch the rest of the image: never, while no read'
                  ' waits, or within SECONDS (default: none).')
         parser.add_argument(
-            '--rate', type=_rate, metavar='BYTES',
+            '--rate', type=numbers.whole(1, (1 << 63) - 1), metavar='BYTES',
             help='Hydrate at most at BYTES per second.')
         parser.add_argument(
-            '--wait', type=_seconds, default=30.0, metavar='SECONDS',
+            '--wait', type=_SECONDS, default=30.0, metavar='SECONDS',
             help='Fail a read with EIO when no source serves it within SECONDS'
                  ' (default: 30). Later reads are attempted again.')
         parser.add_argument(

@@ -13,7 +13,6 @@
 
 import argparse
 import json
-import math
 import os
 import signal
 import sys
@@ -24,6 +23,7 @@ import typing
 from cliff import lister
 from cliff import show
 
+from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.placement import cost
@@ -36,36 +36,6 @@ from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement import whatif
 
-# Seconds, Mbit/s and factors of less are as good as none.
-_TINY = 1e-9
-
-
-def _number(
-    kind: type, least: float = -math.inf
-) -> typing.Callable[[str], typing.Any]:
-    """Return a parser of finite numbers of at least ``least``."""
-    what = 'a whole number' if kind is int else 'a number'
-    if least == _TINY:
-        what += ' above 0'
-    elif least > -math.inf:
-        what += f' of at least {least}'
-
-    def parse(text: str):
-        try:
-            value = kind(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < least:
-            raise argparse.ArgumentTypeError(f'{text!r} is not {what}')
-        return value
-
-    return parse
-
-
-def _positive(kind: type) -> typing.Callable[[str], typing.Any]:
-    """Return a parser of finite numbers above 0."""
-    return _number(kind, 1 if kind is int else _TINY)
-
 
 def _add_solver_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -76,14 +46,14 @@ def _add_solver_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         '--time-limit',
-        type=_positive(float),
+        type=numbers.positive(),
         metavar='S',
         help='Stop after S seconds and return the best placement found'
         ' (default: no limit).',
     )
     parser.add_argument(
         '--threads',
-        type=_positive(int),
+        type=numbers.whole(1),
         default=1,
         metavar='N',
         help='Threads of the solver (default: 1).',
@@ -104,7 +74,7 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
 def _add_hops(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--hops',
-        type=_positive(int),
+        type=numbers.whole(1),
         default=1,
         metavar='N',
         help='Apply at most N patches one after another to build an image'
@@ -266,7 +236,7 @@ class Explain(lister.Lister):
         _add_instance(parser)
         _add_placement(parser)
         parser.add_argument(
-            '--host', type=_positive(int), help='Only this host (1..K).'
+            '--host', type=numbers.whole(1), help='Only this host (1..K).'
         )
         _add_hops(parser)
         return parser
@@ -313,21 +283,21 @@ class Plan(show.ShowOne):
                             help='Placement to write.')
         parser.add_argument(
             '--period',
-            type=_positive(float),
+            type=numbers.positive(),
             default=defaults.period_s,
             metavar='S',
             help='Seconds that the request rates of the instance cover.',
         )
         parser.add_argument(
             '--horizon',
-            type=_positive(float),
+            type=numbers.positive(),
             default=defaults.horizon_s,
             metavar='S',
             help='Seconds that the new placement is expected to last.',
         )
         parser.add_argument(
             '--move-weight',
-            type=_number(float, 0),
+            type=numbers.real(0),
             default=defaults.move_weight,
             metavar='W',
             help='Seconds of service time that one second of transfer counts'
@@ -335,13 +305,13 @@ class Plan(show.ShowOne):
         )
         parser.add_argument(
             '--max-rate',
-            type=_positive(float),
+            type=numbers.positive(),
             metavar='MBPS',
             help='Limit of the transfer rate to each host, in Mbit/s.',
         )
         parser.add_argument(
             '--window',
-            type=_positive(float),
+            type=numbers.positive(),
             default=defaults.fill.window_s,
             metavar='S',
             help='Seconds per day in which transfers run.',
@@ -399,33 +369,33 @@ class WhatIf(show.ShowOne):
         _add_instance(parser)
         parser.add_argument(
             '--add-hosts',
-            type=_number(int, 0),
+            type=numbers.whole(0),
             default=0,
             metavar='N',
             help='Add N hosts, which take a share of the requests.',
         )
         parser.add_argument(
             '--add-capacity',
-            type=_number(float),
+            type=numbers.real(),
             default=0.0,
             metavar='MB',
             help='Add MB to the capacity of each host; negative: subtract.',
         )
         parser.add_argument(
             '--repo',
-            type=_positive(float),
+            type=numbers.positive(),
             metavar='MBPS',
             help='Bandwidth from the repository, in Mbit/s.',
         )
         parser.add_argument(
             '--peer',
-            type=_positive(float),
+            type=numbers.positive(),
             metavar='MBPS',
             help='Bandwidth between hosts of the site, in Mbit/s.',
         )
         parser.add_argument(
             '--demand',
-            type=_positive(float),
+            type=numbers.positive(),
             default=1.0,
             metavar='X',
             help='Multiply all request rates by X.',
@@ -506,7 +476,7 @@ class Simulate(show.ShowOne):
         )
         parser.add_argument(
             '--seeds',
-            type=_positive(int),
+            type=numbers.whole(1),
             default=3,
             metavar='N',
             help='Instances averaged for each point.',

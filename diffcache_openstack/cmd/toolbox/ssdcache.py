@@ -18,6 +18,7 @@ from cliff import columns
 from cliff import command
 from cliff import show
 
+from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import control
@@ -49,12 +50,7 @@ class _Volumes(columns.FormattableColumn):
             for name, volume in self._value.items())
 
 
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()
-            and int(text) <= simulation.MAX_CAPACITY):
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a whole number 0..{simulation.MAX_CAPACITY}')
-    return int(text)
+_BLOCKS = numbers.whole(0, simulation.MAX_CAPACITY)
 
 
 def _dirty_max(text: str) -> str:
@@ -93,7 +89,7 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
              ' blocks which a volume lacks; must survive a restart of the'
              ' host (default: %(default)s).')
     parser.add_argument(
-        '--capacity', required=True, metavar='BLOCKS', type=_number,
+        '--capacity', required=True, metavar='BLOCKS', type=_BLOCKS,
         help='Size of the cache, in blocks of 4 KiB.')
     parser.add_argument(
         '--format', action='store_true', dest='is_new',
@@ -112,7 +108,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
              ' references as the volume\'s limit, unless the volume has'
              ' a number of its own (default: 1).')
     parser.add_argument(
-        '--sequential-cutoff', metavar='BYTES', type=_number, default=0,
+        '--sequential-cutoff', metavar='BYTES', type=_BLOCKS, default=0,
         help='Do not cache what a request adds after this many bytes in'
              ' sequence, unless the volume has a number of its own; 0 for'
              ' never (default: 0).')
@@ -123,10 +119,10 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
              ' the cache has, or their share of the volume\'s limit'
              ' (default: 50%%).')
     parser.add_argument(
-        '--dirty-age', metavar='SECONDS', type=_number, default=30,
+        '--dirty-age', metavar='SECONDS', type=_BLOCKS, default=30,
         help='Write a block back after this time (default: 30).')
     parser.add_argument(
-        '--samples', metavar='BLOCKS', type=_number,
+        '--samples', metavar='BLOCKS', type=_BLOCKS,
         default=server.SAMPLES,
         help='Follow so many blocks of each volume for its curve, at most;'
              ' 0 for none (default: %(default)s).')
@@ -290,7 +286,7 @@ class Attach(_VolumeControl):
                                  ' nbd+unix:///EXPORT?socket=PATH, or json:'
                                  ' and the options of a block device of'
                                  ' QEMU, which qemu-storage-daemon opens.')
-        parser.add_argument('--limit', metavar='BLOCKS', type=_number,
+        parser.add_argument('--limit', metavar='BLOCKS', type=_BLOCKS,
                             required=True,
                             help='The most blocks that the volume has in the'
                                  ' cache.')
@@ -299,7 +295,7 @@ class Attach(_VolumeControl):
                             help='What the cache does with reads and writes'
                                  ' (default: %(default)s).')
         parser.add_argument('--sequential-cutoff', metavar='BYTES',
-                            type=_number, default=0,
+                            type=_BLOCKS, default=0,
                             help='Do not cache what a request adds after this'
                                  ' many bytes in sequence; 0 for never'
                                  ' (default: 0).')
@@ -370,12 +366,12 @@ class Set(_VolumeControl):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument(
-            '--limit', metavar='BLOCKS', type=_number,
+            '--limit', metavar='BLOCKS', type=_BLOCKS,
             help='The most blocks that the volume has in the cache.')
         parser.add_argument('--mode', choices=server.MODES,
                             help='What the cache does with reads and writes.')
         parser.add_argument('--sequential-cutoff', metavar='BYTES',
-                            type=_number,
+                            type=_BLOCKS,
                             help='Do not cache what a request adds after this'
                                  ' many bytes in sequence; 0 for never.')
         _add_admission(parser, '')

@@ -19,6 +19,8 @@ from cliff import command
 from cliff import show
 
 from diffcache_openstack.blocks import operands
+from diffcache_openstack.cmd.toolbox import cells
+from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.ssdcache import curves
@@ -32,19 +34,12 @@ _TRACE_HELP = (
     ' and bytes; or the binary form.')
 
 
-class _Rows(columns.FormattableColumn):
-    """A long list: tables show its length only."""
-
-    def human_readable(self) -> str:
-        return f'{len(self._value)} entries (shown by -f json)'
-
-
 class _Volumes(columns.FormattableColumn):
     """Numbers of each volume, a line each."""
 
     def human_readable(self) -> str:
-        return '\n'.join(f'{name}: {_words(numbers)}'
-                         for name, numbers in self._value.items())
+        return '\n'.join(f'{name}: {_words(values)}'
+                         for name, values in self._value.items())
 
 
 class _Numbers(columns.FormattableColumn):
@@ -54,24 +49,10 @@ class _Numbers(columns.FormattableColumn):
         return _words(self._value)
 
 
-def _words(numbers: dict[str, float]) -> str:
+def _words(values: dict[str, float]) -> str:
     return ', '.join(f'{name} {value:.4g}' if isinstance(value, float)
                      else f'{name} {value}'
-                     for name, value in numbers.items())
-
-
-def _whole(low: int, high: int) -> typing.Callable[[str], int]:
-    """Return a parser of whole numbers."""
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(
-                f'{text!r} is not a whole number {low}..{high}')
-        return value
-    return parse
+                     for name, value in values.items())
 
 
 def _named(parse: typing.Callable[[str], typing.Any]
@@ -93,16 +74,8 @@ def _named(parse: typing.Callable[[str], typing.Any]
 
 def _seconds(text: str) -> int:
     """Return microseconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    # No comparison with NaN is true.
-    if not 1e-6 <= seconds <= simulation.MAX_OCCUPANCY_S:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a number of seconds'
-            f' 0.000001..{simulation.MAX_OCCUPANCY_S:g}')
-    return round(seconds * 1e6)
+    parse = numbers.real(1e-6, simulation.MAX_OCCUPANCY_S)
+    return round(parse(text) * 1e6)
 
 
 class _Lines(columns.FormattableColumn):
@@ -144,21 +117,9 @@ def _table(curve: dict[str, typing.Any]) -> str:
                      for size, found in rows if curve['references'])
 
 
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0
-    # No comparison with NaN is true.
-    if not 1e-6 <= rate <= 1:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a number 0.000001..1')
-    return rate
-
-
 def _sizes_of(text: str) -> list[int]:
     """Parse SIZE,..."""
-    parse = _whole(0, curves.MAX_SIZE)
+    parse = numbers.whole(0, curves.MAX_SIZE)
     sizes = [parse(part) for part in text.split(',')]
     if len(sizes) > curves.MAX_SIZES:
         raise argparse.ArgumentTypeError(
@@ -184,14 +145,16 @@ class Curve(quick.Quick, show.ShowOne):
                  ' faster (default: exact).')
         sample = parser.add_mutually_exclusive_group()
         sample.add_argument(
-            '--rate', type=_rate,
+            '--rate', type=numbers.real(1e-6, 1),
             help='Part of the blocks to sample with --method shards.')
         sample.add_argument(
-            '--samples', type=_whole(1, curves.MAX_SAMPLES), metavar='N',
+            '--samples', metavar='N',
+            type=numbers.whole(1, curves.MAX_SAMPLES),
             help='Most blocks of a volume to sample with --method shards'
                  f' (default: {curves.SAMPLES}).')
         parser.add_argument(
-            '--block', type=_whole(1, curves.MAX_BLOCK), metavar='BYTES',
+            '--block', metavar='BYTES',
+            type=numbers.whole(1, curves.MAX_BLOCK),
             default=curves.BLOCK,
             help=f'Size of a block (default: {curves.BLOCK}).')
         parser.add_argument(
@@ -252,18 +215,8 @@ class Pack(quick.Quick, command.Command):
 # Named here, so that help texts do not load all of them.
 _POLICIES = ('latency', 'wss', 'priority', 'fairness', 'sla', 'static',
              'pooled')
-
-
-def _above_zero(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0
-    # No comparison with NaN is true.
-    if not 0 < value < 1e12:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a number above 0, and below 1e12')
-    return value
+# Weights, and microseconds.
+_POSITIVE = numbers.positive(1e12)
 
 
 def _target(text: str) -> base.Target:
@@ -286,7 +239,7 @@ class Partition(quick.Quick, show.ShowOne):
         parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
         parser.add_argument(
             '--capacity', required=True, metavar='BLOCKS',
-            type=_whole(0, base.MAX_CAPACITY),
+            type=numbers.whole(0, base.MAX_CAPACITY),
             help='Size of the cache, in blocks.')
         parser.add_argument(
             '--policy', required=True, choices=_POLICIES,
@@ -297,14 +250,14 @@ class Partition(quick.Quick, show.ShowOne):
                  ' --sla, then latency; static: in proportion to weights;'
                  ' pooled: --min is reserved, the rest is shared.')
         parser.add_argument(
-            '--step', type=_whole(1, base.MAX_CAPACITY), default=1,
+            '--step', type=numbers.whole(1, base.MAX_CAPACITY), default=1,
             metavar='BLOCKS',
             help='Make sizes multiples of so many blocks (default: 1).')
         parser.add_argument(
-            '--weights', type=_named(_above_zero), default={},
+            '--weights', type=_named(_POSITIVE), default={},
             metavar='VOLUME=N,...',
             help='Weights, shares or priorities of volumes (default: 1).')
-        blocks = _named(_whole(0, base.MAX_CAPACITY))
+        blocks = _named(numbers.whole(0, base.MAX_CAPACITY))
         parser.add_argument(
             '--min', type=blocks, default={}, metavar='VOLUME=BLOCKS,...',
             help='Least sizes of volumes (default: 0).')
@@ -317,15 +270,16 @@ class Partition(quick.Quick, show.ShowOne):
             help='Targets for --policy sla: hit:RATIO or'
                  ' latency:MICROSECONDS, the mean of all references.')
         parser.add_argument(
-            '--hit-us', type=_above_zero, default=100.0,
+            '--hit-us', type=_POSITIVE, default=100.0,
             metavar='MICROSECONDS',
             help='Latency of a hit (default: 100).')
         parser.add_argument(
-            '--miss-us', type=_above_zero, default=5000.0,
+            '--miss-us', type=_POSITIVE, default=5000.0,
             metavar='MICROSECONDS',
             help='Latency of a miss (default: 5000).')
         parser.add_argument(
-            '--block', type=_whole(1, curves.MAX_BLOCK), metavar='BYTES',
+            '--block', metavar='BYTES',
+            type=numbers.whole(1, curves.MAX_BLOCK),
             default=curves.BLOCK,
             help=f'Size of a block (default: {curves.BLOCK}).')
         parser.add_argument(
@@ -373,7 +327,7 @@ class Simulate(quick.Quick, show.ShowOne):
         parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
         parser.add_argument(
             '--capacity', required=True, metavar='BLOCKS',
-            type=_whole(1, simulation.MAX_CAPACITY),
+            type=numbers.whole(1, simulation.MAX_CAPACITY),
             help='Size of the cache, in blocks of 4 KiB.')
         parser.add_argument(
             '--mode', required=True, choices=simulation.MODES,
@@ -384,7 +338,7 @@ class Simulate(quick.Quick, show.ShowOne):
                  ' referenced in it.')
         parser.add_argument(
             '--sizes', metavar='VOLUME=BLOCKS,...',
-            type=_named(_whole(0, simulation.MAX_CAPACITY)),
+            type=_named(numbers.whole(0, simulation.MAX_CAPACITY)),
             help='Size of the partition of each volume.')
         parser.add_argument(
             '--policy', choices=_POLICIES,
@@ -408,12 +362,12 @@ class Simulate(quick.Quick, show.ShowOne):
                  ' they were not in the trace (default: allocate).')
         parser.add_argument(
             '--admission', metavar='N', default=1,
-            type=_whole(1, server.MAX_ADMISSION),
+            type=numbers.whole(1, server.MAX_ADMISSION),
             help='Cache a block at the N-th reference to it within as many'
                  ' references as the partition has blocks (default: 1).')
         parser.add_argument(
             '--sequential', metavar='BYTES', default=0,
-            type=_whole(0, simulation.MAX_SEQUENTIAL),
+            type=numbers.whole(0, simulation.MAX_SEQUENTIAL),
             help='Do not cache what requests read or write after this many'
                  ' bytes in sequence; 0: cache it (default: 0).')
         parser.add_argument(
@@ -430,8 +384,8 @@ class Simulate(quick.Quick, show.ShowOne):
             ignore_writes=args.writes == 'ignore', admission=args.admission,
             sequential=args.sequential, occupancy_us=args.occupancy,
             **_epochs(args)))
-        shown = {'volumes': _Volumes, 'total': _Numbers, 'occupancy': _Rows,
-                 'sizes': _Rows, 'decisions': _Rows}
+        shown = {'volumes': _Volumes, 'total': _Numbers, 'occupancy': cells.Rows,
+                 'sizes': cells.Rows, 'decisions': cells.Rows}
         return list(document), [
             shown[name](value) if name in shown else value
             for name, value in document.items()]

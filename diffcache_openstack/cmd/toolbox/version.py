@@ -21,6 +21,7 @@ from cliff import lister
 from cliff import show
 
 from diffcache_openstack.blocks import operands
+from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common import units
@@ -73,20 +74,12 @@ def _key(args: argparse.Namespace) -> bytes | None:
     return version_store.read_key(args.key_file) if args.key_file else None
 
 
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a number from 0 to 1')
-    return share
+_SHARE = numbers.real(0, 1)
 
 
 def _alpha(text: str) -> float | str:
     try:
-        return text if text == _AUTO else _share(text)
+        return text if text == _AUTO else _SHARE(text)
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f'{error}, nor {_AUTO}') from error
 
@@ -115,17 +108,6 @@ def _block_size(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f'{text!r} is not a power of two from 512 to 65536')
     return size
-
-
-def _count(text: str) -> int:
-    try:
-        count = int(text)
-    except ValueError:
-        count = -1
-    if count < 0:
-        raise argparse.ArgumentTypeError(
-            f'{text!r} is not a whole number of at least 0')
-    return count
 
 
 def _series(text: str) -> str:
@@ -359,11 +341,12 @@ class Prune(quick.Quick, show.ShowOne):
                             help='Delete only versions of this series.')
         for name, kept in _KEPT.items():
             parser.add_argument(
-                f'--keep-{name}', type=_count, default=0, metavar='N',
+                f'--keep-{name}', metavar='N', type=numbers.whole(0),
+                default=0,
                 help=f'Keep {kept}. Without any --keep option no version is '
                      'deleted.')
         parser.add_argument(
-            '--dead-share', type=_share, default=upkeep.DEAD_SHARE,
+            '--dead-share', type=_SHARE, default=upkeep.DEAD_SHARE,
             metavar='S', help='Rewrite packs in which more than this part of '
             'the blocks is unused (default: 0.2).')
         parser.add_argument(

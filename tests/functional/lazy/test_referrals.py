@@ -81,11 +81,14 @@ class ReferralsTest(services.LazyServicesTest):
                 self.home.plane.set_rate(None)
             read.result()
 
-    def check_served_by_home(self):
-        """Read what the holder does not serve, and then the home does."""
+    def check_served_by_home(self, prevent):
+        """Read what the holder does not serve, and then the home does.
+
+        :param prevent: keeps the holder from serving
+        """
         with concurrent.futures.ThreadPoolExecutor(1) as pool, \
                 self.busy_home():
-            self.prevent()
+            prevent()
             read = pool.submit(self.check_read, self.last, self.first)
             self.wait_until(lambda: self.referrals(self.last)['failed'])
             self.home.plane.set_rate(None)
@@ -119,10 +122,6 @@ class ReferralsTest(services.LazyServicesTest):
 
     def sent(self):
         return self.repository.stats()['sent']['templates']
-
-    def prevent(self):
-        """Keep the holder from serving; of tests that call for it."""
-        raise NotImplementedError
 
 
 class TestFollowed(ReferralsTest):
@@ -170,33 +169,23 @@ class TestFollowed(ReferralsTest):
             self.assertEqual((0, 0), (found['errors'], found['corrupt']))
 
 
-class TestDead(ReferralsTest):
+class TestNotServed(ReferralsTest):
+    """The home serves what the host does not that it referred to."""
 
-    def prevent(self):
-        self.holder.kill()
+    def test_a_host_that_is_dead(self):
+        self.check_served_by_home(self.holder.kill)
 
-    def test_the_home_serves(self):
-        self.check_served_by_home()
+    def test_a_host_that_does_not_answer(self):
+        def prevent():
+            worker = self.holder.status()['worker_pid']
+            os.kill(worker, signal.SIGSTOP)
+            self.addCleanup(os.kill, worker, signal.SIGCONT)
 
+        self.check_served_by_home(prevent)
 
-class TestSlow(ReferralsTest):
-
-    def prevent(self):
-        worker = self.holder.status()['worker_pid']
-        os.kill(worker, signal.SIGSTOP)
-        self.addCleanup(os.kill, worker, signal.SIGCONT)
-
-    def test_the_home_serves(self):
-        self.check_served_by_home()
-
-
-class TestWithoutImage(ReferralsTest):
-
-    def prevent(self):
-        self.holder.plane.detach(view.Key(view.TEMPLATES, self.image))
-
-    def test_the_home_serves(self):
-        self.check_served_by_home()
+    def test_a_host_without_the_image(self):
+        self.check_served_by_home(lambda: self.holder.plane.detach(
+            view.Key(view.TEMPLATES, self.image)))
 
 
 class TestEarlierReleases(ReferralsTest):

@@ -14,6 +14,7 @@
 They become QoS specs of the type, which Nova's driver reads on the host.
 """
 
+import abc
 import argparse
 import sys
 import typing
@@ -116,8 +117,9 @@ class _VolumeType(hooks.Hook):
     def _follow(self, found: typing.Any) -> None:
         """Have volumes of the type follow it; a new one has none."""
 
+    @abc.abstractmethod
     def _name(self, parsed_args: argparse.Namespace) -> str:
-        raise NotImplementedError
+        """Return the name or ID of the type."""
 
 
 class VolumeTypeCreate(_VolumeType):

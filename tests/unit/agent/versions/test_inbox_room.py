@@ -73,6 +73,7 @@ class InboxRoomTest(base.TestCase):
         room.forget('p', 'b')
         room.check()
         self.put(room, 'd', 1)
+        self.assertIn('inbox_host_limit', self.refused(room, 1))
 
     def test_all_hosts_have_a_limit(self):
         self.put_elsewhere(9)
@@ -87,9 +88,12 @@ class InboxRoomTest(base.TestCase):
         staged.mkdir()
         (staged / 'pack').write_bytes(b'x' * 20 * BLOCK)
         self.put(self.room(), 'a', 1)
+        self.put_elsewhere(20)
+        self.assertIn('inbox_limit', self.refused(self.room(), 1))
 
     def test_no_limits(self):
         self.put_elsewhere(50)
+        self.assertIn('inbox_host_limit', self.refused(self.room(), 50))
         room = self.room(total=float('inf'), host=float('inf'))
         self.put(room, 'a', 50)
         room.check()
@@ -114,4 +118,4 @@ class InboxRoomTest(base.TestCase):
         self.put_elsewhere(50)
         room = self.room(directory=False)
         self.put(room, 'a', 4)
-        self.refused(room, 1)
+        self.assertIn('inbox_host_limit', self.refused(room, 1))

@@ -201,6 +201,8 @@ class TestInbox(base.TestCase):
         self.save()
 
     def test_no_limits(self):
+        self.host = self.stores(inbox_limit=1, inbox_host_limit=1)
+        self.assertRaises(exceptions.NoSpace, self.save)
         self.host = self.stores(inbox_limit=0, inbox_host_limit=0)
         self.save()
 

@@ -180,8 +180,9 @@ class TestChanges(HydrationsTest):
 
     def test_a_host_without_diffcached(self):
         fakes.listen_for_hydrations(self, 'h2', None)
-        self.refused(404, 'PATCH', '/v1/hydrations/foreign',
-                     {'hydration': {'generation': 0, 'paused': True}})
+        error = self.refused(404, 'PATCH', '/v1/hydrations/foreign',
+                             {'hydration': {'generation': 0, 'paused': True}})
+        self.assertIn('[lazy] socket', error['detail'])
 
     def test_rights(self):
         status, _body, _headers = self.call(
@@ -201,7 +202,8 @@ class TestRights(HydrationsTest):
 
     def test_without_rights(self):
         for path in ROUTES:
-            self.refused(403, 'GET', path, user='nobody')
+            error = self.refused(403, 'GET', path, user='nobody')
+            self.assertIn('hydrations', error['detail'])
 
     def test_since_a_version(self):
         for path in ROUTES:
