@@ -384,8 +384,9 @@ class Simulate(quick.Quick, show.ShowOne):
             ignore_writes=args.writes == 'ignore', admission=args.admission,
             sequential=args.sequential, occupancy_us=args.occupancy,
             **_epochs(args)))
-        shown = {'volumes': _Volumes, 'total': _Numbers, 'occupancy': cells.Rows,
-                 'sizes': cells.Rows, 'decisions': cells.Rows}
+        shown = {'volumes': _Volumes, 'total': _Numbers,
+                 **dict.fromkeys(('occupancy', 'sizes', 'decisions'),
+                                 cells.Rows)}
         return list(document), [
             shown[name](value) if name in shown else value
             for name, value in document.items()]
