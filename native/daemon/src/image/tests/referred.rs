@@ -6,6 +6,7 @@ use diffcache_dataplane::serving::referrals::HostName;
 
 use super::*;
 use crate::image::flights::{Purpose, Reach};
+use crate::image::lazy_file::Chunk;
 use crate::sources::source::{Arrived, Fetched};
 
 /// A way to ask a host, which counts how often it was asked.
@@ -187,11 +188,12 @@ fn what_is_arriving_is_waited_for_and_nothing_is_begun() {
     assert_eq!(site.counts(), [0, 0, 0, 0]);
     for reach in [Reach::Site, Reach::Direct] {
         let chunk = u64::from(reach == Reach::Direct);
-        let own = site.file.begin(chunk..chunk + 1, reach, Purpose::Demand);
+        let mut own = site.file.begin(chunk..chunk + 1, reach, Purpose::Demand);
         let found = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| arriving(chunk).unwrap());
             let bytes = &site.fixture.content[(chunk * CHUNK) as usize..][..CHUNK as usize];
             site.file.leaves().keep(chunk, bytes).unwrap();
+            own.set(chunk, Ok(Chunk::Local));
             drop(own);
             waiting.join()
         });
