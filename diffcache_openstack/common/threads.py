@@ -24,7 +24,8 @@ _Result = typing.TypeVar('_Result')
 LOG = logging.getLogger(__name__)
 
 # A thread that is asked to end notices within a second, unless it waits for
-# an answer of another host, which may be down.
+# an answer of another host, which may be down, or compresses a part of a
+# patch, which can take some seconds at a high level.
 STOP_SECONDS = 5.0
 # Between two looks at whether a wait is to end.
 _POLL_SECONDS = 0.2
@@ -40,9 +41,9 @@ def join(thread: threading.Thread) -> bool:
     """
     thread.join(STOP_SECONDS)
     if thread.is_alive():
-        LOG.warning('Thread %s did not end within %g s, and is cut off: it'
-                    ' waits for another host; its work resumes at the next'
-                    ' start', thread.name, STOP_SECONDS)
+        LOG.warning('Thread %s did not end within %g s, and is cut off; its'
+                    ' work resumes at the next start', thread.name,
+                    STOP_SECONDS)
         return False
     return True
 
