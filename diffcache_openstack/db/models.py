@@ -634,7 +634,9 @@ class RevokedKey(Base):
 
     __tablename__ = 'revoked_keys'
     __table_args__ = (
-        sa.UniqueConstraint('number', name='uq_revoked_keys_number'),)
+        sa.UniqueConstraint('number', name='uq_revoked_keys_number'),
+        TABLE_OPTIONS,
+    )
 
     host: orm.Mapped[str] = orm.mapped_column(HOST, primary_key=True)
     revoked_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
