@@ -111,8 +111,6 @@ from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.sites import view as views
-from diffcache_openstack.ssdcache.engines import base as engines
-from diffcache_openstack.ssdcache.engines import loading as engine_loading
 from diffcache_openstack.ssdcache.engines import ssdcached
 from diffcache_openstack.ssdcache import epochs
 
@@ -398,11 +396,9 @@ class Agent(service.Service):
 
     def _open_volumes(self) -> cached_volumes.CachedVolumes | None:
         conf = self.conf.ssd_cache
-        if conf.engine == ssdcached.SsdcachedEngine.name and not conf.control:
+        if not conf.control:
             return None
-        engine = engine_loading.load(conf.engine, engines.Settings(
-            conf.control, conf.socket, conf.device, conf.volume_group,
-            conf.cache_id, conf.state_dir))
+        engine = ssdcached.SsdcachedEngine(conf.control, conf.socket)
         self._moves = volume_moves.Moves(
             engine, agent_volumes_api.AgentVolumesAPI(self._bus, self.conf),
             self._clients.context, conf.warm_rate)

@@ -25,39 +25,11 @@ GROUP = cfg.OptGroup(
 
 OPTS = [
     cfg.StrOpt(
-        'engine',
-        default='ssdcached',
-        help='''
-What caches volumes. ``ssdcached``: ``diffcache-ssdcache``. ``lvmcache``: the
-kernel's dm-cache on a volume group of LVM. ``opencas``: the kernel module of
-Open CAS. The latter two need an agent that runs as root, and can do less; its
-log says what. Further engines are found through the entry points
-``diffcache.ssdcache.engines``.
-'''),
-    cfg.StrOpt(
         'device',
         sample_default='/dev/disk/by-partlabel/ssd-cache',
         help='''
 Block device or file for cached blocks. ``diffcache-ssdcache --format`` erases
-it. Use a path that stays over restarts of the host. With ``engine``
-``opencas`` it is a link in ``/dev/disk/by-id``, to a device that the agent
-makes a cache of.
-'''),
-    cfg.StrOpt(
-        'volume_group',
-        sample_default='ssd',
-        help='''
-Volume group of LVM on the SSD, with ``engine`` ``lvmcache``: two logical
-volumes in it for each volume. What the group has of others is left alone.
-'''),
-    cfg.IntOpt(
-        'cache_id',
-        default=1,
-        min=1,
-        max=16384,
-        help='''
-Number of the cache of Open CAS, with ``engine`` ``opencas``. No other cache
-may have it.
+it. Use a path that stays over restarts of the host.
 '''),
     cfg.Opt(
         'capacity',
@@ -129,8 +101,8 @@ Bytes that may be written to the SSD each day, on average: its drive writes per
 day (DWPD), from the data sheet, times its size, less what others write to it.
 What idle hours leave may be written later, up to one day's. Lower numbers have
 volumes whose hits save the least for each byte cache blocks at a later
-reference, or no new ones. 0 is no bound. With ``engine`` ``ssdcached``; blocks
-of volumes are counted, and not the cache's metadata.
+reference, or no new ones. 0 is no bound. Blocks of volumes are counted, and
+not the cache's metadata.
 '''),
     cfg.StrOpt(
         'dirty_max',

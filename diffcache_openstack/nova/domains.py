@@ -16,29 +16,12 @@ import typing
 import libvirt
 import libvirt_qemu
 
-from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import qemu_monitor
 
 
 def monitor(domain: typing.Any) -> qemu_monitor.Monitor:
     """Return the QEMU monitor of a server."""
     return qemu_monitor.Monitor(libvirt, libvirt_qemu, domain)
-
-
-def resize_disk(domain: typing.Any, device: str, size: int) -> None:
-    """Have a running server see the size that the device of a disk has.
-
-    :param device: the disk's name, such as vda
-    :param size: in bytes
-    :raises PermanentError: QEMU refused: the device is smaller
-    """
-    try:
-        domain.blockResize(device, size,
-                           libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
-    except libvirt.libvirtError as error:
-        raise exceptions.PermanentError(
-            f'Server {domain.UUIDString()} could not resize disk {device}:'
-            f' {error}') from error
 
 
 def is_migrated(domain: typing.Any) -> bool:

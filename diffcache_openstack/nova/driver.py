@@ -278,13 +278,6 @@ class LibvirtDriver(driver.LibvirtDriver):
         disk = volume_nodes.find(
             domain.XMLDesc(0), driver_block_device.get_volume_id(
                 connection_info))
-        if volumes.device_of(connection_info):
-            # Nova would look for the disk under the name of the volume's own
-            # device.
-            size = self._extend_volume(connection_info, instance,
-                                       requested_size)
-            self._volumes.show_device_size(domain, connection_info, size)
-            return
         if disk is None:
             super().extend_volume(context, connection_info, instance,
                                   requested_size)

@@ -59,21 +59,6 @@ def find(document: str, volume_id: str) -> CachedDisk | None:
     return None
 
 
-def find_device(document: str, volume_id: str) -> str:
-    """Return the name of the disk of a volume that is a block device.
-
-    :param document: libvirt's, of a running server
-    :raises PermanentError: the server has no such disk
-    """
-    tree = ElementTree.fromstring(document)  # nosec B314
-    for disk in tree.iterfind("devices/disk[@type='block']"):
-        target = disk.find('target')
-        if target is not None and disk.findtext('serial') == volume_id:
-            return target.attrib['dev']
-    raise exceptions.PermanentError(
-        f'the server has no block device of volume {volume_id}')
-
-
 def volume_ids(document: str) -> list[str]:
     """Return the volumes that QEMU reaches through the cache.
 

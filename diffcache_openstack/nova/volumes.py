@@ -48,8 +48,6 @@ LOG = logging.getLogger(__name__)
 # In the data of a connection, which Nova keeps with the server: how QEMU
 # reaches the volume through the cache.
 KEY = 'diffcache_ssd_cache'
-# Fields of a volume that agents of the release before refuse.
-_NEWER = frozenset(('admission', 'attachment'))
 # A volume is drained as long as it has fewer dirty blocks after this time.
 _DRAIN_S = 30.0
 _NOT_SEEN = ('nova-compute does not find the agent\'s note that the volume is'
@@ -432,19 +430,6 @@ class VolumeCache:
                 functools.partial(self.client.disconnect_volume,
                                   _cached_as(connection)))
 
-    def show_device_size(self, domain: typing.Any, connection: Connection,
-                         size: int | None) -> None:
-        """Have a running guest see that the cache's block device has grown.
-
-        :param size: in bytes; None if the host could not find it out
-        :raises VolumeExtendFailed: as ``show_size``
-        """
-        volume_id = _volume_id(connection)
-        with _showing(volume_id, size) as known:
-            device = volume_nodes.find_device(domain.XMLDesc(0), volume_id)
-            _check_idle(domain, device)
-            domains.resize_disk(domain, device, known)
-
     def begin(self, connections: collections.abc.Iterable[Connection]
               ) -> None:
         """Begin to cache volumes that no other host writes any more."""
@@ -509,9 +494,11 @@ class CachedVolumeDriver:
             return
         mode = self._cache.mode(self._wanted)
         try:
-            export = self._attach(connection_info, {
-                **qos.settings(self._wanted), 'origin': origin, 'mode': mode,
-                'attachment': _attachment_id(connection_info, instance)})
+            export = self._cache.client.attach_volume(
+                _volume_id(connection_info), {
+                    **qos.settings(self._wanted), 'origin': origin,
+                    'mode': mode, 'attachment': _attachment_id(
+                        connection_info, instance)})
             self._check_seen(connection_info, export)
         except exceptions.DiffCacheError as error:
             self._cache.refuse_unsaved(connection_info, error)
@@ -532,26 +519,9 @@ class CachedVolumeDriver:
 
         :raises PermanentError: they are not
         """
-        if self._wanted.mode == qos.WRITE_BACK and 'noted' not in export:
-            self._cache.client.detach_volume(_volume_id(connection))
-            raise exceptions.PermanentError(
-                'the agent is older than the mode write-back; restart it.')
-        if export.get('noted') and not self._cache.is_noted(connection):
+        if export['noted'] and not self._cache.is_noted(connection):
             self._cache.client.detach_volume(_volume_id(connection))
             raise exceptions.PermanentError(_NOT_SEEN)
-
-    def _attach(self, connection: Connection,
-                document: dict[str, typing.Any]) -> dict[str, typing.Any]:
-        """Attach a volume to the cache, and return where QEMU finds it."""
-        attach = self._cache.client.attach_volume
-        volume_id = _volume_id(connection)
-        try:
-            return attach(volume_id, document)
-        except exceptions.InvalidInput:
-            # The agent may not have been restarted since an upgrade.
-            return attach(volume_id, {name: value for name, value
-                                      in document.items()
-                                      if name not in _NEWER})
 
     def _refuse_required(self, connection, instance, error):
         if not self._wanted.required:
@@ -605,9 +575,6 @@ class CachedVolumeDriver:
         export = connection_info['data'].get(KEY)
         # A guest that sends SCSI commands needs the device itself.
         if not export or disk.source_device != 'disk':
-            return disk
-        if device_of(connection_info):
-            disk.source_path = device_of(connection_info)
             return disk
         return CachedDisk(disk, export)
 
@@ -673,14 +640,6 @@ def _check_idle(domain: typing.Any, device: str) -> None:
     if domains.is_busy(domain, device):
         raise exceptions.Busy(
             'the server is being migrated, or its disk copied')
-
-
-def device_of(connection: Connection) -> str:
-    """Return the block device of the cache that a volume is behind.
-
-    :returns: empty if it is reached over NBD, or not cached
-    """
-    return connection.get('data', {}).get(KEY, {}).get('device', '')
 
 
 def _specs(connection: Connection) -> dict[str, str]:

@@ -245,8 +245,7 @@ class LocalApi:
     def _volumes(self) -> cached_volumes.CachedVolumes:
         if self._cached_volumes is None:
             raise exceptions.NotFound(
-                'This host has no SSD cache; set [ssd_cache] control, or'
-                ' another engine.')
+                'This host has no SSD cache; set [ssd_cache] control.')
         return self._cached_volumes
 
     def _show_ssd_cache(self, _request):

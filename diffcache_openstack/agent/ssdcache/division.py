@@ -43,7 +43,7 @@ class Division:
 
     def cache(self) -> sizing.Cache:
         """Return what is divided."""
-        return sizing.Cache(self._engine.capacity(), self._engine.grain())
+        return sizing.Cache(self._engine.capacity())
 
     def shares(self, known: _Wanted, states: attached.States
                ) -> dict[str, int]:
@@ -57,12 +57,7 @@ class Division:
                     if state.limit}, self.cache())
 
     def renew(self, known: _Wanted) -> None:
-        """Divide the cache anew; volumes are served with any sizes.
-
-        They keep them where another would empty their partitions.
-        """
-        if not self._engine.abilities.keeps_blocks:
-            return
+        """Divide the cache anew; volumes are served with any sizes."""
         try:
             self._limits.change(self.shares(known, self._engine.volumes()))
         except exceptions.DiffCacheError as error:

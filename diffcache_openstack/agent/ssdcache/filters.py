@@ -12,13 +12,10 @@
 """Which requests to volumes are cached."""
 
 import collections.abc
-import logging
 
 from diffcache_openstack.agent.ssdcache import wanted as wishes
 from diffcache_openstack.agent.ssdcache import wear as wear_budget
 from diffcache_openstack.ssdcache.engines import base as engines
-
-LOG = logging.getLogger(__name__)
 
 # Bytes in sequence and admission, as of an attachment.
 _Settings = tuple[int, int | None]
@@ -40,10 +37,6 @@ class Filters:
         self._engine = engine
         self._sequential = sequential
         self._admission = admission
-        if wear is not None and not engine.abilities.admits:
-            LOG.warning('Ignoring [ssd_cache] wear_budget: the engine %s has'
-                        ' no admission', engine.name)
-            wear = None
         self.wear = wear
         # What this agent has set in the cache.
         self._applied: dict[str, _Settings] = {}
@@ -57,9 +50,8 @@ class Filters:
         return sequential, self.wear.admission(name, wanted.admission)
 
     def note_attached(self, name: str, wanted: wishes.Wanted) -> None:
-        """Remember what a volume was attached with, and warn of the rest."""
+        """Remember what a volume was attached with."""
         self._applied[name] = self.of(name, wanted)
-        self._warn_of_ignored(name, wanted)
 
     def note_detaching(self, name: str) -> None:
         """Count what a volume has written, before it is detached."""
@@ -69,12 +61,7 @@ class Filters:
 
     def change(self, name: str, before: wishes.Wanted, wanted: wishes.Wanted
                ) -> None:
-        """Have an attached volume cached by its present settings.
-
-        Nothing is sent if the settings are as before: a cache of an earlier
-        release may not know the request.
-        """
-        self._warn_of_ignored(name, wanted)
+        """Have an attached volume cached by its present settings."""
         if self.of(name, wanted) != self.of(name, before):
             self._set(name, wanted)
 
@@ -93,10 +80,7 @@ class Filters:
                                for name, wanted in known.items()})
         for name, wanted in known.items():
             is_ours = self.wear is not None or wanted.origin
-            # A cache of an earlier release reports no admission, and may not
-            # know the request.
-            if is_ours and states[name].admission is not None \
-                    and self._applied.get(name) != self.of(name, wanted):
+            if is_ours and self._applied.get(name) != self.of(name, wanted):
                 self._set(name, wanted)
         return explain
 
@@ -104,14 +88,3 @@ class Filters:
         settings = self.of(name, wanted)
         self._engine.set_filters(name, *settings)
         self._applied[name] = settings
-
-    def _warn_of_ignored(self, name: str, wanted: wishes.Wanted) -> None:
-        able = self._engine.abilities
-        if wanted.sequential and not able.skips_sequences:
-            LOG.warning('Volume %s: requests in sequence are cached, the'
-                        ' engine %s cannot keep them out', name,
-                        self._engine.name)
-        if wanted.admission is not None and not able.admits:
-            LOG.warning('Volume %s: ignoring admission %d, the engine %s'
-                        ' chooses itself which blocks are cached', name,
-                        wanted.admission, self._engine.name)

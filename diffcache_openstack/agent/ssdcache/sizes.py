@@ -188,11 +188,6 @@ class Sizes:
                 references, curve.distinct,
                 [(size, count) for count, size in hits.items()]))
 
-    def note_engine(self, name: str, missing: list[str]) -> None:
-        """Remember what an engine cannot do."""
-        self._note(False, [f'engine {name}: {line}' for line in missing], {},
-                   {})
-
     def note_failure(self, error: exceptions.DiffCacheError) -> None:
         """Remember why nothing could be decided."""
         self._note(False, [f'sizes stay: {error}'], {}, {})
@@ -247,12 +242,8 @@ class Sizes:
         weight = wanted.weight
         if self.rules.policy == _PRIORITY and wanted.priority is not None:
             weight = wanted.priority
-        least, most = wanted.min, cache.capacity
+        most = cache.capacity
         if wanted.max is not None:
             most = min(wanted.max, most)
-        if cache.step > 1:
-            # A partition that is smaller is none.
-            least = max(least, cache.step)
-            most = max(most, cache.step)
         return sizing.Volume(
-            name, curve, weight, least, most, wanted.target)
+            name, curve, weight, wanted.min, most, wanted.target)

@@ -95,16 +95,11 @@ class CachedVolumes:
         self._moves = moves
         self._page_caches = page_caches.PageCaches()
         self._early_ends = early_ends.EarlyEnds(rules.changes.hysteresis)
-        self._has_curves = engine.abilities.follows
+        self._has_curves = True
         self._lock = threading.Lock()
         self._on_change: collections.abc.Callable[[], object] = lambda: None
         self.revision = 0
         self.flushes = {'done': 0, 'failed': 0}
-        missing = engine.abilities.missing()
-        if missing:
-            self._sizes.note_engine(engine.name, missing)
-            LOG.warning('Engine %s of the SSD cache has limits: %s',
-                        engine.name, '; '.join(missing))
 
     def on_change(self, call: collections.abc.Callable[[], object]) -> None:
         """Register a function to call when there is something to report."""
@@ -122,8 +117,7 @@ class CachedVolumes:
     def status(self) -> dict[str, typing.Any]:
         """Return the cache's capacity and its volumes, in blocks.
 
-        :returns: ``capacity``, ``policy``, ``epoch`` in seconds, ``engine``,
-            in ``missing`` sentences about what it cannot do, ``decisions``
+        :returns: ``capacity``, ``policy``, ``epoch`` in seconds, ``decisions``
             (see :meth:`.sizes.Sizes.decisions`), ``wear`` (see
             :meth:`.wear.Wear.status`; none without a budget), ``moves`` (see
             :meth:`.moves.Moves.status`), ``page_caches`` (see
@@ -136,8 +130,7 @@ class CachedVolumes:
         """
         rules = self.rules
         return {'capacity': self._engine.capacity(), 'policy': rules.policy,
-                'epoch': rules.epoch, 'engine': self._engine.name,
-                'missing': self._engine.abilities.missing(),
+                'epoch': rules.epoch,
                 'decisions': self._sizes.decisions(),
                 'wear': self._filters.wear and self._filters.wear.status(),
                 'moves': self._moves and self._moves.status(),
@@ -187,8 +180,7 @@ class CachedVolumes:
 
         :returns: ``export``, its name; ``socket``, where clients find it;
             ``reconnect_delay``, seconds for which they wait for the cache;
-            ``device``, the path of the block device that they use instead,
-            if it is not empty; ``noted``, whether there is a note of it for
+            ``noted``, whether there is a note of it for
             nova-compute
         :raises InvalidInput: the origin is not where it may be
         :raises NoSpace: the least sizes of all volumes exceed the cache, or
@@ -210,7 +202,7 @@ class CachedVolumes:
                 self._store.forget_of_type(name)
             changed = self._store.settled(name, wanted)
             sizes = self._division.shares({**known, name: changed}, states)
-            self._limits.make_room(name, sizes, states)
+            self._limits.make_room(sizes)
             try:
                 state = self._write_back.attach(engines.Attachment(
                     name, wanted.origin, changed.mode, sizes[name],
@@ -227,7 +219,6 @@ class CachedVolumes:
                  ' blocks', name, wanted.origin, sizes[name])
         return {'export': state.export, 'socket': self._engine.socket,
                 'reconnect_delay': self._options.reconnect_delay,
-                'device': state.device,
                 'noted': self._write_back.is_noted(name)}
 
     def detach(self, name: str) -> None:
@@ -411,7 +402,7 @@ class CachedVolumes:
         use = self._moves and self._moves.take(name)
         if not self._moves or not use:
             return
-        if use.epoch is not None and self._engine.abilities.keeps_blocks:
+        if use.epoch is not None:
             states = self._engine.volumes()
             self._division.arrive(name, use.epoch, self._known(states), states)
         self._moves.warm(name, use.hot)
@@ -459,7 +450,7 @@ class CachedVolumes:
         :raises Conflict: it was attached by hand
         :raises NoSpace: the least sizes exceed the cache
         :raises RetryableError: the cache cannot be reached
-        :raises VolumeRefused: the engine lacks the mode
+        :raises VolumeRefused: dirty blocks cannot be written back
         """
         with self._lock:
             states = self._engine.volumes()
@@ -492,9 +483,7 @@ class CachedVolumes:
         if wanted.mode != states[name].mode:
             self._write_back.set_mode(name, wanted.mode)
         keep()
-        if self._engine.abilities.keeps_blocks \
-                or wanted.bounds != before.bounds:
-            self._limits.change(sizes)
+        self._limits.change(sizes)
         self._changed()
 
     def flush(self, name: str) -> None:

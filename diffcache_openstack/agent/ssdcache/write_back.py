@@ -92,7 +92,6 @@ class WriteBack:
         :raises VolumeRefused: the cache does not take the volume
         """
         name, mode = attachment.name, attachment.mode
-        engines.check_mode(self._engine, mode)
         if mode != volume_specs.WRITE_BACK:
             return self._engine.attach(attachment)
         state = self._engine.attach(dataclasses.replace(
@@ -110,10 +109,9 @@ class WriteBack:
 
         :raises PermanentError: write-back cannot be noted
         :raises RetryableError: the cache does not answer, or not in time
-        :raises VolumeRefused: dirty blocks cannot be written back, or the
-            engine lacks the mode
+        :raises VolumeRefused: dirty blocks cannot be written back, or there
+            is no such mode
         """
-        engines.check_mode(self._engine, mode)
         if mode == volume_specs.WRITE_BACK:
             self._begin(name)
         self._engine.set_mode(name, mode)

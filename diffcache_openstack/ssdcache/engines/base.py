@@ -18,7 +18,6 @@ import typing
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.ssdcache import server
 
 
 # State of a volume whose dirty blocks the cache keeps, and does not write back
@@ -89,12 +88,8 @@ class State:
     :ivar dirty: blocks that its origin lacks
     :ivar state: ``ok``, or ``pass-through`` without the cache's device;
         ``failed`` if its clients get errors; :data:`HELD`
-    :ivar device: path of the block device that clients use; empty if they use
-        the export
-    :ivar sequential: bytes in sequence after which requests are not cached;
-        none if the engine does not tell
-    :ivar admission: at which reference a block is cached; none if the engine
-        does not tell
+    :ivar sequential: bytes in sequence after which requests are not cached
+    :ivar admission: at which reference a block is cached
     """
 
     export: str
@@ -104,9 +99,8 @@ class State:
     dirty: int = 0
     state: str = 'ok'
     traffic: Traffic = Traffic()
-    device: str = ''
-    sequential: int | None = None
-    admission: int | None = None
+    sequential: int = 0
+    admission: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,76 +152,6 @@ class Warmed(typing.NamedTuple):
     room: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Abilities:
-    """What an engine can do. Callers do without the rest, and say so.
-
-    :ivar modes: modes that a volume may have
-    :ivar follows: it follows requests, for curves
-    :ivar keeps_blocks: what is cached stays when a limit changes
-    :ivar extends: a volume that is attached may grow
-    :ivar invalidates: cached blocks can be forgotten
-    :ivar skips_sequences: requests in sequence can be kept out
-    :ivar admits: it can be chosen at which reference a block is cached
-    :ivar restarts_warm: volumes, and what is cached of them, are there after
-        a restart of the host
-    :ivar survives_device: clients get no errors if the cache's device fails
-    """
-
-    modes: tuple[str, ...] = server.MODES
-    follows: bool = True
-    keeps_blocks: bool = True
-    extends: bool = True
-    invalidates: bool = True
-    skips_sequences: bool = True
-    admits: bool = True
-    restarts_warm: bool = True
-    survives_device: bool = True
-
-    def missing(self) -> list[str]:
-        """Return a sentence for each function that the engine lacks."""
-        return [*(f'no volume can have the mode {mode}'
-                  for mode in server.MODES if mode not in self.modes),
-                *(text for name, text in _MISSING.items()
-                  if not getattr(self, name))]
-
-
-_MISSING = {
-    'follows': 'requests are not followed: there are no curves, and sizes are'
-               ' by weight',
-    'keeps_blocks': 'a volume whose limit changes loses what is cached of it:'
-                    ' limits change only to make room',
-    'extends': 'a volume that is attached keeps its size until it is attached'
-               ' again',
-    'invalidates': 'cached blocks cannot be invalidated',
-    'skips_sequences': 'requests in sequence are cached as others are',
-    'admits': 'at which reference a block is cached cannot be chosen',
-    'restarts_warm': 'a restart of the host detaches all volumes, which begin'
-                     ' empty when they are attached again',
-    'survives_device': 'clients get errors if the device of the cache fails',
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Options of ``[ssd_cache]`` that engines are opened with.
-
-    :ivar control: socket for commands
-    :ivar socket: socket of the exports
-    :ivar device: block device for cached blocks
-    :ivar volume_group: name of LVM's volume group for cached blocks
-    :ivar cache_id: number of the cache of Open CAS
-    :ivar state_dir: directory that survives a restart of the host
-    """
-
-    control: str = ''
-    socket: str = ''
-    device: str | None = None
-    volume_group: str | None = None
-    cache_id: int = 1
-    state_dir: str = ''
-
-
 class Engine(abc.ABC):
     """An SSD cache of this host, which lives without the agent.
 
@@ -235,25 +159,12 @@ class Engine(abc.ABC):
     :class:`~diffcache_openstack.common.exceptions.RetryableError` if the
     cache cannot be reached; it may have done what was asked for then. They
     raise a :class:`~diffcache_openstack.common.exceptions.PermanentError` if
-    it answers in a way that is unknown, or its programs are missing.
+    it answers in a way that is unknown.
 
-    :cvar name: of the engine, for operators
-    :cvar abilities: what it can do
-    :cvar socket: path of the socket where clients find the exports; empty if
-        they use block devices
+    :cvar socket: path of the socket where clients find the exports
     """
 
-    name: str
-    abilities: Abilities = Abilities()
-    socket: str = ''
-
-    def grain(self) -> int:
-        """Return the blocks that limits are multiples of.
-
-        Others are rounded down, and refused if that leaves nothing. An engine
-        where it is 1 takes a limit of 0, too.
-        """
-        return 1
+    socket: str
 
     @abc.abstractmethod
     def capacity(self) -> int:
@@ -271,8 +182,8 @@ class Engine(abc.ABC):
         limit, and keeps its export and its blocks.
 
         :raises VolumeRefused: it is attached with another origin, the limits
-            exceed the capacity, the engine lacks the mode, or the origin
-            cannot be opened
+            exceed the capacity, there is no such mode, or the origin cannot
+            be opened
         """
 
     @abc.abstractmethod
@@ -284,20 +195,20 @@ class Engine(abc.ABC):
         :raises VolumeRefused: its origin cannot be written
         """
 
+    @abc.abstractmethod
     def recover(self, name: str, origin: str) -> None:
         """Write a held volume's dirty blocks back; it is to be detached then.
 
         :param origin: where the volume is now
         :raises VolumeRefused: it is not held, or its origin cannot be written
         """
-        raise VolumeRefused(f'volume {name} is not held')
 
+    @abc.abstractmethod
     def discard(self, name: str) -> None:
         """Lose a held volume's dirty blocks, and detach it.
 
         :raises VolumeRefused: it is not held
         """
-        raise VolumeRefused(f'volume {name} is not held')
 
     @abc.abstractmethod
     def set_limit(self, name: str, limit: int) -> None:
@@ -311,95 +222,74 @@ class Engine(abc.ABC):
     def set_mode(self, name: str, mode: str) -> None:
         """Change what the cache does with a volume's reads and writes.
 
-        :raises VolumeRefused: it is not attached, or the engine lacks the mode
+        :raises VolumeRefused: it is not attached, or there is no such mode
         """
 
+    @abc.abstractmethod
     def set_filters(self, name: str, sequential: int, admission: int | None
                     ) -> None:
         """Change which requests to a volume are cached.
-
-        What the engine is not able to do is ignored.
 
         :param sequential: as of :class:`Attachment`
         :param admission: as of :class:`Attachment`
         :raises VolumeRefused: it is not attached
         """
-        if name not in self.volumes():
-            raise VolumeRefused(f'volume {name} is not attached')
 
     @abc.abstractmethod
     def resize(self, name: str) -> None:
         """Give a volume the size that its origin has now.
 
-        :raises VolumeRefused: it is not attached, it became smaller, or the
-            engine cannot do this
+        :raises VolumeRefused: it is not attached, or became smaller
         """
 
+    @abc.abstractmethod
     def disconnect(self, name: str) -> None:
         """End the connections of a volume's clients.
 
         They see the size of the volume when they connect again.
 
-        :raises VolumeRefused: it is not attached, or is a block device, which
-            is not reached by connections
+        :raises VolumeRefused: it is not attached
         """
-        raise VolumeRefused(f'volume {name} is not reached by connections')
 
+    @abc.abstractmethod
     def end_epoch(self) -> collections.abc.Mapping[str, Epoch]:
         """End an epoch, and return what was requested in it, by volume.
 
-        Engines that do not follow requests return nothing: sizes follow
-        weights then.
+        A cache that follows no requests (``[ssd_cache] sample_size``)
+        returns nothing: sizes follow weights then.
         """
-        return {}
 
+    @abc.abstractmethod
     def hot(self, name: str, most: int) -> list[Run]:
         """Return the blocks of a volume that would stay the longest.
-
-        Engines that do not know return nothing.
 
         :param most: blocks
         :returns: in ascending order
         :raises VolumeRefused: it is not attached
         """
-        return []
 
+    @abc.abstractmethod
     def warm(self, name: str, runs: collections.abc.Sequence[Run]) -> Warmed:
         """Cache blocks of a volume, and evict none for them.
-
-        Engines that do not choose what they cache have no room.
 
         :raises VolumeRefused: it is not attached, or its origin cannot be
             read
         """
-        return Warmed(0, False)
 
+    @abc.abstractmethod
     def flush(self, name: str) -> None:
         """Write a volume's dirty blocks back, and make its writes durable.
 
-        :raises VolumeRefused: it is not attached, its origin cannot be
-            written, or the engine cannot do this
+        :raises VolumeRefused: it is not attached, or its origin cannot be
+            written
         """
-        raise VolumeRefused(f'volume {name}: this cache cannot be flushed')
 
+    @abc.abstractmethod
     def invalidate(self, name: str) -> None:
         """Forget what is cached of a volume; dirty blocks are written back.
 
         :raises VolumeRefused: as of :meth:`flush`
         """
-        raise VolumeRefused(f'volume {name}: blocks of this cache cannot be'
-                            ' invalidated')
-
-
-def check_mode(engine: Engine, mode: str) -> None:
-    """Refuse a mode that an engine lacks.
-
-    :raises VolumeRefused: the message names those that it has
-    """
-    if mode not in engine.abilities.modes:
-        raise VolumeRefused(
-            f'the engine {engine.name} has no mode {mode!r}, only'
-            f' {", ".join(engine.abilities.modes)}')
 
 
 def check_limit(name: str, limit: int, capacity: int,
@@ -414,14 +304,3 @@ def check_limit(name: str, limit: int, capacity: int,
     if limit > left:
         raise VolumeRefused(f'volume {name}: a limit of {limit} blocks exceeds'
                             f' the {left} that other volumes leave')
-
-
-def rounded(name: str, limit: int, grain: int) -> int:
-    """Return a limit as a multiple of an engine's grain.
-
-    :raises VolumeRefused: it is lower than that
-    """
-    if limit < grain != 1:
-        raise VolumeRefused(f'volume {name}: a limit of {limit} blocks is'
-                            f' below the {grain} that this engine needs')
-    return limit // grain * grain

@@ -17,7 +17,6 @@ import dataclasses
 import typing
 
 from diffcache_openstack import _native
-from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import base
 
@@ -32,8 +31,6 @@ class SsdcachedEngine(base.Engine):
     :param control_socket: socket for commands
     :param nbd_socket: socket of the exports
     """
-
-    name = 'ssdcached'
 
     def __init__(self, control_socket: str, nbd_socket: str,
                  timeout: float = TIMEOUT_S) -> None:
@@ -57,7 +54,6 @@ class SsdcachedEngine(base.Engine):
             'attach', volume=name, origin=attachment.origin,
             mode=attachment.mode, limit=attachment.limit,
             sequential=attachment.sequential,
-            # A cache that is older than this agent knows no other.
             **({} if attachment.admission is None
                else {'admission': attachment.admission}))
         return _states(status)[name]
@@ -78,7 +74,7 @@ class SsdcachedEngine(base.Engine):
         """See :meth:`.base.Engine.discard`."""
         state = self.volumes().get(name)
         if state is None or state.state != base.HELD:
-            super().discard(name)
+            raise base.VolumeRefused(f'volume {name} is not held')
         self._send('detach', volume=name, discard_dirty=True)
 
     def set_limit(self, name: str, limit: int) -> None:
@@ -152,16 +148,6 @@ def _refusals() -> collections.abc.Iterator[None]:
         raise base.VolumeRefused(str(error)) from error
 
 
-def open_engine(settings: base.Settings) -> SsdcachedEngine:
-    """Return the engine.
-
-    :raises NotConfigured: ``control`` is not set
-    """
-    if not settings.control:
-        raise exceptions.NotConfigured('[ssd_cache] control is not set.')
-    return SsdcachedEngine(settings.control, settings.socket)
-
-
 def _epoch(document: dict[str, typing.Any]) -> base.Epoch:
     return base.Epoch(
         document['seconds'], _native.HitCurve(
@@ -176,6 +162,5 @@ def _states(status: dict[str, typing.Any]) -> dict[str, base.State]:
         each['export'], each['mode'], each['limit'], each['blocks'],
         each['dirty'], each['state'],
         base.Traffic(**{field: each[field] for field in _TRAFFIC}),
-        # A cache that is older than this agent does not tell.
-        sequential=each.get('sequential'), admission=each.get('admission'))
+        sequential=each['sequential'], admission=each['admission'])
         for name, each in status['volumes'].items()}

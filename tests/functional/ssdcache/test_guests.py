@@ -13,7 +13,6 @@
 
 import json
 import os
-import pathlib
 import shutil
 import socket
 import subprocess
@@ -21,14 +20,11 @@ import time
 import unittest
 import uuid
 
-import fixtures
-
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import qemu_monitor
 from diffcache_openstack.nova import block_nodes
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.ssdcache import control
-from tests import base
 from tests.functional.fixtures import libvirt as libvirts
 from tests.functional.lazy import test_guests
 from tests.functional.ssdcache import test_attach
@@ -48,12 +44,6 @@ CACHED_DISK = '''
     error_policy="stop" rerror_policy="stop"/>
   <source protocol="nbd" name="{export}">
     <host transport="unix" socket="{socket}"/></source>
-  <target dev="vda" bus="virtio"/><serial>a</serial>
-</disk>
-'''
-DEVICE_DISK = '''
-<disk type="block" device="disk">
-  <driver name="qemu" type="raw" cache="none"/><source dev="{device}"/>
   <target dev="vda" bus="virtio"/><serial>a</serial>
 </disk>
 '''
@@ -134,48 +124,6 @@ class TestExtend(test_attach.AttachTest):
         self.assertIn('grow', str(error))
         self.assertEqual(test_attach.SIZE, self.size())
         self.libvirt.guest_writes(self.domain, 'write -P 1 0 64k')
-
-
-@unittest.skipUnless(libvirts.is_there(), libvirts.NEEDS)
-class TestExtendDevice(base.TestCase):
-    """A block device of the cache, of an engine that is in the kernel."""
-
-    def setUp(self):
-        super().setUp()
-        self.libvirt = self.useFixture(libvirts.Libvirt())
-        self.file = pathlib.Path(
-            self.useFixture(fixtures.TempDir()).path) / 'volume'
-        self.file.touch()
-        os.truncate(self.file, test_attach.SIZE)
-        self.device = self.losetup('--show', '--find', self.file)
-        self.addCleanup(self.losetup, '--detach', self.device)
-        self.domain = self.libvirt.connection.defineXML(
-            DOMAIN.format(name=uuid.uuid4(),
-                          disk=DEVICE_DISK.format(device=self.device)))
-        self.domain.create()
-        self.addCleanup(self.domain.destroy)
-
-    def losetup(self, *words):
-        return subprocess.run(['losetup', *words], check=True, text=True,
-                              stdout=subprocess.PIPE).stdout.strip()
-
-    def size(self):
-        return self.domain.blockInfo('vda')[0]
-
-    def test_the_guest_sees_that_it_grew(self):
-        from diffcache_openstack.nova import domains
-        device = volume_nodes.find_device(self.domain.XMLDesc(0), 'a')
-        self.assertRaises(exceptions.PermanentError, domains.resize_disk,
-                          self.domain, device, GROWN)
-        os.truncate(self.file, GROWN)
-        self.losetup('--set-capacity', self.device)
-        domains.resize_disk(self.domain, device, GROWN)
-        self.assertEqual(GROWN, self.size())
-        self.libvirt.guest_writes(
-            self.domain, f'write -P 2 {GROWN - 65536} 64k', 'flush')
-        with open(self.device, 'rb') as file:
-            file.seek(GROWN - 65536)
-            self.assertEqual(bytes([2]) * 65536, file.read())
 
 
 class PlainMonitor:

@@ -124,22 +124,6 @@ class TestFind(base.TestCase):
         self.assertIsNone(volume_nodes.find(document, VOLUME))
 
 
-class TestFindDevice(base.TestCase):
-
-    def test_only_block_devices_of_the_volume(self):
-        self.refused(DOCUMENT, VOLUME)
-        document = DOCUMENT.replace("type='network' device='disk'",
-                                    "type='block' device='disk'")
-        self.assertEqual('vdb', volume_nodes.find_device(document, VOLUME))
-        self.refused(document, 'other')
-
-    def refused(self, document, volume_id):
-        error = self.assertRaises(exceptions.PermanentError,
-                                  volume_nodes.find_device, document,
-                                  volume_id)
-        self.assertIn(volume_id, str(error))
-
-
 class TestShowSizeByAnotherNode(base.TestCase):
 
     def setUp(self):

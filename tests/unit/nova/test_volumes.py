@@ -30,7 +30,8 @@ from tests.unit.nova import test_volume_nodes
 
 VOLUME = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
 INSTANCE = types.SimpleNamespace(uuid='i')
-EXPORT = {'export': '0' * 32, 'socket': '/run/nbd', 'reconnect_delay': 60}
+EXPORT = {'export': '0' * 32, 'socket': '/run/nbd', 'reconnect_delay': 60,
+          'noted': False}
 
 
 class Driver:
@@ -189,18 +190,6 @@ class TestConnect(VolumesTest):
         self.around(connection).connect_volume(connection, INSTANCE)
         self.assertEqual((VOLUME, 'i'), self.mapping.call_args.args[1:])
 
-    def test_an_agent_that_was_not_restarted_since_an_upgrade(self):
-        self.client.attach_volume.side_effect = [
-            exceptions.InvalidInput('no attachment'), dict(EXPORT)]
-        connection = self.connection({'admission': '2'})
-        self.around(connection).connect_volume(connection, INSTANCE)
-        self.assertIn(volumes.KEY, connection['data'])
-        self.assertEqual({}, self.uncached())
-        first, second = (call.args[1] for call
-                         in self.client.attach_volume.call_args_list)
-        self.assertEqual({'admission': 2, 'attachment': 'at1'},
-                         dict(first.items() - second.items()))
-
     def test_the_document_of_libvirt(self):
         connection = self.connection()
         driver = self.around(connection)
@@ -274,25 +263,6 @@ class TestConnect(VolumesTest):
         disk = driver.get_config(connection, {'type': 'lun'})
         self.assertEqual(('block', '/dev/sdx'),
                          (disk.source_type, disk.source_path))
-
-    def test_an_engine_with_block_devices(self):
-        connection = self.connection()
-        self.client.attach_volume.return_value = {
-            **EXPORT, 'device': '/dev/mapper/diffcache-x'}
-        driver = self.around(connection)
-        driver.connect_volume(connection, INSTANCE)
-        disk = driver.get_config(connection, {'type': 'disk'})
-        self.assertEqual(('block', '/dev/mapper/diffcache-x'),
-                         (disk.source_type, disk.source_path))
-        self.assertEqual('/dev/mapper/diffcache-x',
-                         volumes.device_of(connection))
-        self.assertEqual('/dev/sdx', driver.get_config(
-            connection, {'type': 'lun'}).source_path)
-
-    def test_a_volume_without_a_block_device_of_the_cache(self):
-        for data in ({}, {volumes.KEY: EXPORT}):
-            self.assertEqual('', volumes.device_of(
-                self.connection(data=data)))
 
     def test_without_the_cache(self):
         for error in (exceptions.ServiceUnavailable('down'),
@@ -410,33 +380,6 @@ class TestShowSize(ShowCase):
         self.domain.blockJobInfo.return_value = {}
         self.shown.side_effect = exceptions.PermanentError('Cannot grow')
         self.assertIn('after a hard reboot: Cannot grow', self.refused())
-
-
-class TestShowDeviceSize(ShowCase):
-
-    def setUp(self):
-        super().setUp()
-        self.domain.XMLDesc.return_value = (
-            f"<domain><devices><disk type='block'><target dev='vdb'/>"
-            f"<serial>{VOLUME}</serial></disk></devices></domain>")
-
-    def show(self, size=1 << 30):
-        self.cache.show_device_size(self.domain, self.connection(), size)
-
-    def test_a_guest_sees_it(self):
-        self.show()
-        self.domain.blockResize.assert_called_once_with(
-            'vdb', 1 << 30, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
-
-    def test_what_keeps_a_guest_from_seeing_it(self):
-        self.assertIn('unknown', self.refused(size=None))
-        self.domain.blockJobInfo.return_value = {'type': 1}
-        self.assertIn('copied', self.refused())
-        self.domain.blockJobInfo.return_value = {}
-        self.domain.blockResize.side_effect = libvirt.libvirtError('smaller')
-        self.assertIn('after a hard reboot', self.refused())
-        self.domain.XMLDesc.return_value = '<domain/>'
-        self.assertIn('no block device', self.refused())
 
 
 class TestLiveMigration(VolumesTest):

@@ -14,8 +14,6 @@ from unittest import mock
 
 from diffcache_openstack import _native
 from diffcache_openstack.agent.endpoints import volumes as endpoint
-from diffcache_openstack.agent.ssdcache import filters
-from diffcache_openstack.agent.ssdcache import limits
 from diffcache_openstack.agent.ssdcache import moves
 from diffcache_openstack.agent.ssdcache import reports
 from diffcache_openstack.agent.ssdcache import sizes
@@ -29,7 +27,6 @@ from diffcache_openstack.ssdcache import epochs
 from diffcache_openstack.ssdcache import hot_blocks
 from tests import base
 from tests.unit.ssdcache.engines import fakes
-from tests.unit.ssdcache.engines import test_fakes
 
 
 class VolumesTest(base.TestCase):
@@ -62,7 +59,7 @@ class TestSizes(VolumesTest):
         found = self.volumes.attach('a', self.wanted())
         self.assertEqual({'export': self.engine.volumes()['a'].export,
                           'socket': '/fake/nbd', 'reconnect_delay': 30,
-                          'device': '', 'noted': False}, found)
+                          'noted': False}, found)
         self.assertEqual({'a': 1000}, self.limits())
 
     def test_weights_and_bounds(self):
@@ -531,7 +528,7 @@ class TestEarlyEnds(VolumesTest):
         self.served = {'a': (0, 0), 'b': (0, 0)}
         self.begin()
 
-    def begin(self, **abilities):
+    def begin(self):
         for name in 'ab':
             self.volumes.attach(name, self.wanted(name))
             self.engine.epochs[name] = self.epoch(
@@ -731,88 +728,3 @@ class TestMoves(VolumesTest):
         self.engine.hot = mock.Mock(
             side_effect=engines.VolumeRefused('not a command'))
         self.assertEqual('', reports.use(self.volumes, 'a').blocks)
-
-
-class TestEngineThatDoesLittle(VolumesTest):
-    """Sizes are multiples of 10, and changes of limits empty partitions."""
-
-    def new(self, policy='latency'):
-        self.engine = fakes.FakeEngine(
-            1000, socket='', grain=10, abilities=test_fakes.LITTLE)
-        return super().new(policy)
-
-    def blocks(self):
-        return {name: state.blocks
-                for name, state in self.engine.volumes().items()}
-
-    def test_the_block_device_is_returned(self):
-        found = self.volumes.attach('a', self.wanted('a'))
-        self.assertEqual(('/fake/a', ''), (found['device'], found['socket']))
-
-    def test_what_it_lacks_is_logged_and_shown(self):
-        with self.assertLogs(volumes.LOG, 'WARNING') as logged:
-            found = self.new()
-        self.assertIn('fake', logged.output[0])
-        self.assertIn('no curves', logged.output[0])
-        status = found.status()
-        self.assertEqual(('fake', self.engine.abilities.missing()),
-                         (status['engine'], status['missing']))
-        # The conductor, and so the API, has it as a decision.
-        cache = reports.collect(found).cache
-        self.assertIn('engine fake: requests are not followed',
-                      cache.decisions[0].explain[2])
-
-    def test_sizes_are_multiples(self):
-        self.volumes.attach('a', self.wanted('a', max=333))
-        self.volumes.attach('b', self.wanted('b', weight=2.0, max=15))
-        self.volumes.attach('c', self.wanted('c', max=3))
-        self.assertEqual({'a': 330, 'b': 10, 'c': 10}, self.limits())
-
-    def test_other_volumes_keep_what_is_cached_if_there_is_room(self):
-        self.volumes.attach('a', self.wanted('a', max=300))
-        self.engine.fill('a')
-        self.volumes.attach('b', self.wanted('b', max=300))
-        self.volumes.attach('c', self.wanted('c', max=300))
-        self.volumes.detach('b')
-        self.volumes.end_epoch()
-        self.assertEqual({'a': 300, 'c': 0}, self.blocks())
-        self.assertEqual({'a': 300, 'c': 300}, self.limits())
-
-    def test_other_volumes_make_room(self):
-        self.volumes.attach('a', self.wanted('a'))
-        self.engine.fill('a')
-        with self.assertLogs(limits.LOG, 'INFO') as logged:
-            self.volumes.attach('b', self.wanted('b'))
-        self.assertIn('make room', logged.output[0])
-        self.assertEqual({'a': 500, 'b': 500}, self.limits())
-        self.volumes.detach('b')
-        self.assertEqual({'a': 500}, self.limits())
-
-    def test_a_setting_that_changes_no_size_empties_nothing(self):
-        self.volumes.attach('a', self.wanted('a'))
-        self.volumes.attach('b', self.wanted('b'))
-        self.volumes.detach('b')
-        self.engine.fill('a')
-        self.volumes.change('a', 0, {'mode': 'pass-through'})
-        self.assertEqual({'a': 500}, self.blocks())
-        self.volumes.change('a', 1, {'limit': 700})
-        self.assertEqual({'a': 700}, self.limits())
-
-    def test_a_mode_that_it_lacks(self):
-        error = self.assertRaises(
-            engines.VolumeRefused, self.volumes.attach, 'a',
-            self.wanted('a', mode='write-around'))
-        self.assertIn('write-around', str(error))
-        self.volumes.attach('a', self.wanted('a'))
-        self.assertRaises(engines.VolumeRefused, self.volumes.change, 'a', 0,
-                          {'mode': 'write-around'})
-
-    def test_sequences_that_it_cannot_keep_out(self):
-        with self.assertLogs(filters.LOG, 'WARNING') as logged:
-            self.volumes.attach('a', self.wanted('a', sequential=4096))
-        self.assertIn('in sequence', logged.output[0])
-
-    def test_admission_that_it_does_not_know(self):
-        with self.assertLogs(filters.LOG, 'WARNING') as logged:
-            self.volumes.attach('a', self.wanted('a', admission=2))
-        self.assertIn('ignoring admission 2', logged.output[0])

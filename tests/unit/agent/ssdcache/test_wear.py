@@ -9,11 +9,9 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-import dataclasses
 from unittest import mock
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent.ssdcache import filters
 from diffcache_openstack.agent.ssdcache import reports
 from diffcache_openstack.agent.ssdcache import sizes
 from diffcache_openstack.agent.ssdcache import volumes
@@ -21,8 +19,6 @@ from diffcache_openstack.agent.ssdcache import wear
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import base as engines
 from tests.unit.agent.ssdcache import test_volumes
-from tests.unit.ssdcache.engines import fakes
-from tests.unit.ssdcache.engines import test_fakes
 
 
 class TestWearBudget(test_volumes.VolumesTest):
@@ -138,24 +134,6 @@ class TestWearBudget(test_volumes.VolumesTest):
             'by-hand', self.wanted('c').origin, 'write-through', 0, 99))
         self.end_epoch(db=87_000_000)
         self.assertEqual((99, 16), self.engine.filters['by-hand'])
-
-    def test_a_cache_that_is_older_is_told_nothing(self):
-        with mock.patch.object(self.engine, 'set_filters') as called:
-            states = {name: dataclasses.replace(state, admission=None)
-                      for name, state in self.engine.volumes().items()}
-            self.enterContext(mock.patch.object(
-                self.engine, 'volumes', return_value=states))
-            self.now += 100
-            self.volumes.end_epoch()
-        called.assert_not_called()
-
-    def test_an_engine_without_admission(self):
-        self.engine = fakes.FakeEngine(
-            1000, socket='', grain=10, abilities=test_fakes.LITTLE)
-        with self.assertLogs(filters.LOG, 'WARNING') as logged:
-            found = self.new()
-        self.assertIn('wear_budget', logged.output[0])
-        self.assertIsNone(found.status()['wear'])
 
     def test_a_cache_that_does_not_answer_is_told_later(self):
         with mock.patch.object(

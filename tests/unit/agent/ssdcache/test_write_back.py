@@ -20,7 +20,6 @@ from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import write_back_notes
 from tests.unit.agent.ssdcache import test_volumes
-from tests.unit.ssdcache.engines import fakes
 
 WRITE_BACK = volume_specs.WRITE_BACK
 WRITE_THROUGH = volume_specs.WRITE_THROUGH
@@ -121,16 +120,6 @@ class TestNotes(WriteBackTest):
             self.notes.end('v')
             sync.assert_not_called()
         self.assertFalse(self.notes.has('v'))
-
-    def test_an_engine_without_write_back(self):
-        self.engine = fakes.FakeEngine(abilities=engines.Abilities(
-            modes=(WRITE_THROUGH, 'pass-through')))
-        self.volumes = self.new()
-        self.assertIn("has no mode 'write-back'", str(self.assertRaises(
-            engines.VolumeRefused, self.attach)))
-        self.attach(WRITE_THROUGH)
-        self.assertRaises(engines.VolumeRefused, self.follow, WRITE_BACK)
-        self.assertFalse(self.notes.has('a'))
 
     def test_a_volume_that_the_cache_has_lost(self):
         self.attach()

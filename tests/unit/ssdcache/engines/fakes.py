@@ -17,6 +17,7 @@ import uuid
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache.engines import base
+from diffcache_openstack.ssdcache import server
 
 
 class FakeEngine(base.Engine):
@@ -33,14 +34,9 @@ class FakeEngine(base.Engine):
     :ivar recovered: where held volumes were written back to
     """
 
-    name = 'fake'
+    socket = '/fake/nbd'
 
-    def __init__(self, blocks: int = 1000, socket: str = '/fake/nbd',
-                 abilities: base.Abilities = base.Abilities(),
-                 grain: int = 1) -> None:
-        self.socket = socket
-        self.abilities = abilities
-        self._grain = grain
+    def __init__(self, blocks: int = 1000) -> None:
         self.error: exceptions.DiffCacheError | None = None
         self.failed = False
         self.epochs: dict[str, base.Epoch] = {}
@@ -60,10 +56,9 @@ class FakeEngine(base.Engine):
         if name is not None and name not in self._volumes:
             raise base.VolumeRefused(f'volume {name} is not attached')
 
-    def _fitting(self, name: str, limit: int) -> int:
+    def _check_limit(self, name: str, limit: int) -> None:
         base.check_limit(name, limit, self._blocks, {
             other: state.limit for other, state in self._volumes.items()})
-        return base.rounded(name, limit, self._grain)
 
     def fill(self, name: str) -> None:
         """Set that all blocks of a volume's partition are used."""
@@ -86,14 +81,14 @@ class FakeEngine(base.Engine):
     def recover(self, name: str, origin: str) -> None:
         self._check(name)
         if self._volumes[name].state != base.HELD:
-            super().recover(name, origin)
+            raise base.VolumeRefused(f'volume {name} is not held')
         self.dirty(name, 0, base.HELD)
         self.recovered[name] = origin
 
     def discard(self, name: str) -> None:
         self._check(name)
         if self._volumes[name].state != base.HELD:
-            super().discard(name)
+            raise base.VolumeRefused(f'volume {name} is not held')
         self.dirty(name, 0)
         self.detach(name)
 
@@ -106,9 +101,6 @@ class FakeEngine(base.Engine):
         self._check()
         return 0 if self.failed else self._blocks
 
-    def grain(self) -> int:
-        return self._grain
-
     def volumes(self) -> dict[str, base.State]:
         self._check()
         return dict(self._volumes)
@@ -118,17 +110,17 @@ class FakeEngine(base.Engine):
         name = attachment.name
         if not name:
             raise base.VolumeRefused('no such name')
-        base.check_mode(self, attachment.mode)
+        _check_mode(attachment.mode)
         try:
             origin = attachment.origin, os.path.getsize(attachment.origin)
         except OSError as error:
             raise base.VolumeRefused(str(error)) from error
         if self._origins.get(name, origin) != origin:
             raise base.VolumeRefused('attached with another origin')
-        limit = self._fitting(name, attachment.limit)
+        limit = attachment.limit
+        self._check_limit(name, limit)
         known = self._volumes.get(name) or base.State(
-            uuid.uuid4().hex, attachment.mode, limit, 0,
-            device='' if self.socket else f'/fake/{name}')
+            uuid.uuid4().hex, attachment.mode, limit, 0)
         self._origins[name] = origin
         self._volumes[name] = dataclasses.replace(
             known, mode=attachment.mode, limit=limit)
@@ -144,13 +136,13 @@ class FakeEngine(base.Engine):
     def set_limit(self, name: str, limit: int) -> None:
         self._check(name)
         state = self._volumes[name]
-        blocks = min(state.blocks, limit) if self.abilities.keeps_blocks else 0
+        self._check_limit(name, limit)
         self._volumes[name] = dataclasses.replace(
-            state, limit=self._fitting(name, limit), blocks=blocks)
+            state, limit=limit, blocks=min(state.blocks, limit))
 
     def set_mode(self, name: str, mode: str) -> None:
         self._check(name)
-        base.check_mode(self, mode)
+        _check_mode(mode)
         if mode != 'write-back':
             self._write_back(name)
         self._volumes[name] = dataclasses.replace(
@@ -160,15 +152,12 @@ class FakeEngine(base.Engine):
                     ) -> None:
         self._check(name)
         self.filters[name] = sequential, admission
-        if self.abilities.admits:
-            self._volumes[name] = dataclasses.replace(
-                self._volumes[name], sequential=sequential,
-                admission=admission or 1)
+        self._volumes[name] = dataclasses.replace(
+            self._volumes[name], sequential=sequential,
+            admission=admission or 1)
 
     def resize(self, name: str) -> None:
         self._check(name)
-        if not self.abilities.extends:
-            raise base.VolumeRefused('it cannot grow')
         path, size = self._origins[name]
         if os.path.getsize(path) < size:
             raise base.VolumeRefused('it became smaller')
@@ -176,8 +165,6 @@ class FakeEngine(base.Engine):
 
     def disconnect(self, name: str) -> None:
         self._check(name)
-        if not self.socket:
-            super().disconnect(name)
         self.actions.append(('disconnect', name))
 
     def end_epoch(self) -> dict[str, base.Epoch]:
@@ -204,6 +191,9 @@ class FakeEngine(base.Engine):
 
     def invalidate(self, name: str) -> None:
         self._check(name)
-        if not self.abilities.invalidates:
-            super().invalidate(name)
         self.actions.append(('invalidate', name))
+
+
+def _check_mode(mode: str) -> None:
+    if mode not in server.MODES:
+        raise base.VolumeRefused(f'there is no mode {mode}')

@@ -9,24 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-from diffcache_openstack.ssdcache.engines import base
 from tests.unit.ssdcache.engines import conformance
 from tests.unit.ssdcache.engines import fakes
-
-LITTLE = base.Abilities(
-    modes=('write-through', 'pass-through'), follows=False,
-    keeps_blocks=False, extends=False, invalidates=False,
-    skips_sequences=False, admits=False, restarts_warm=False,
-    survives_device=False)
 
 
 class TestFake(conformance.EngineConformance):
 
     def engine(self):
         return fakes.FakeEngine()
-
-
-class TestFakeThatDoesLittle(conformance.EngineConformance):
-
-    def engine(self):
-        return fakes.FakeEngine(1001, socket='', grain=7, abilities=LITTLE)

@@ -43,8 +43,9 @@ class TestHeld(base.TestCase):
     def answer(self, _path, command, **fields):
         counts = dict.fromkeys(ssdcached._TRAFFIC, 0)
         return {'volumes': {'a': {
-            **counts, 'export': 'e', 'mode': 'write-back', 'limit': 1,
-            'blocks': 1, 'dirty': 1, 'state': self.state}}}
+            **counts, 'export': 'e', 'sequential': 0, 'admission': 1,
+            'mode': 'write-back', 'limit': 1, 'blocks': 1, 'dirty': 1,
+            'state': self.state}}}
 
     def test_dirty_blocks_of_held_volumes_alone_are_discarded(self):
         self.engine.discard('a')
