@@ -6,28 +6,14 @@
 
 use std::collections::BTreeSet;
 
+use diffcache_faulty::{Fuse, Random};
+
 use super::*;
 
 const SECTOR: usize = 512;
 const BLOCKS: u64 = 48;
 const SECTORS: usize = BLOCKS as usize * BLOCK / SECTOR;
 const CAPACITY: u32 = 16;
-
-/// Pseudo-random numbers (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
 
 /// What a sector may have; each write has a number of its own.
 #[derive(Clone)]
@@ -42,7 +28,7 @@ struct Campaign {
     random: Random,
     ssd: MemoryDisk,
     origin: MemoryDisk,
-    fuse: Arc<AtomicU64>,
+    fuse: Fuse,
     sectors: Vec<Sector>,
     writes: u64,
     boot: u8,
@@ -52,7 +38,7 @@ struct Campaign {
 
 impl Campaign {
     fn new(seed: u64) -> Self {
-        let fuse = Arc::new(AtomicU64::new(u64::MAX));
+        let fuse = Fuse::default();
         let ssd = MemoryDisk::with_fuse(2 << 20, &fuse);
         let place = Place {
             boot: [0; 16],
@@ -64,7 +50,7 @@ impl Campaign {
             after_cut: [0].into(),
         };
         Self {
-            random: Random(seed),
+            random: Random::new(seed),
             ssd,
             origin: MemoryDisk::with_fuse(BLOCKS as usize * BLOCK, &fuse),
             fuse,
@@ -100,17 +86,13 @@ impl Campaign {
         Cache::open(device, options, attachments)
     }
 
-    fn burn_after(&self, operations: u64) {
-        self.fuse.store(operations, Ordering::Relaxed);
-    }
-
     /// A start, operations, and an end.
     fn live(&mut self) {
         if self.random.below(3) == 0 {
             let operations = self.random.below(30);
-            self.burn_after(operations);
+            self.fuse.burn_after(operations);
             let started = self.open();
-            self.burn_after(u64::MAX);
+            self.fuse.replace();
             if let Ok(cache) = started {
                 drop(cache);
             }
@@ -119,11 +101,11 @@ impl Campaign {
         let cache = self.open().unwrap();
         self.check(&cache);
         let operations = self.random.below(400);
-        self.burn_after(operations);
+        self.fuse.burn_after(operations);
         for _ in 0..40 {
             self.step(&cache);
         }
-        self.burn_after(u64::MAX);
+        self.fuse.replace();
         drop(cache);
         self.end();
     }
@@ -134,11 +116,8 @@ impl Campaign {
             return;
         }
         self.boot = self.boot.wrapping_add(1);
-        let share = self.random.below(5);
-        let (random, ssd, origin) = (&mut self.random, &self.ssd, &self.origin);
-        let mut kept = || random.below(4) < share;
-        ssd.cut(&mut kept);
-        origin.cut(&mut kept);
+        self.ssd.cut_at_random(&mut self.random);
+        self.origin.cut_at_random(&mut self.random);
         for sector in &mut self.sectors {
             sector.now = sector.after_cut.clone();
         }
@@ -162,11 +141,7 @@ impl Campaign {
             .read(&volume, &mut data, (first * SECTOR) as u64)
             .is_err()
         {
-            assert_eq!(
-                0,
-                self.fuse.load(Ordering::Relaxed),
-                "an error without a cause"
-            );
+            assert!(self.fuse.has_burnt(), "an error without a cause");
             return;
         }
         let sectors = self.sectors[first..first + count].iter_mut();
@@ -287,12 +262,14 @@ fn no_subset_of_writes_that_a_power_cut_leaves_brings_a_replaced_version_back() 
                 cache.write(&volume, &data, 0).unwrap();
                 cache.flush(&volume).unwrap();
             }
-            campaign.burn_after(operations);
+            campaign.fuse.burn_after(operations);
             drop(cache.flush_back(&volume));
-            campaign.burn_after(u64::MAX);
+            campaign.fuse.replace();
             drop(cache);
             let mut bits = (0..).map(|bit| bit < 32 && mask >> bit & 1 == 1);
-            campaign.ssd.cut(|| bits.next().unwrap());
+            campaign
+                .ssd
+                .cut(|count| if bits.next().unwrap() { count - 1 } else { 0 });
             campaign.boot = 1;
             for sector in &mut campaign.sectors[..BLOCK / SECTOR] {
                 sector.now = [3].into();

@@ -1,6 +1,7 @@
 //! Ends of the process and power cuts, between any two operations of its disks. With the power, any
 //! subset of the sectors is lost that were written since the last flush.
 
+use diffcache_faulty::{Fuse, Random};
 use proptest::prelude::*;
 
 use super::*;
@@ -54,9 +55,9 @@ fn content(origin: &MemoryDisk) -> Vec<u8> {
 }
 
 /// Executes steps until the disks fail, and leaves them working.
-fn live(cache: &Cache, (steps, operations): &Life, fuse: &AtomicU64) {
+fn live(cache: &Cache, (steps, operations): &Life, fuse: &Fuse) {
     let volume = cache.volume("v").unwrap();
-    fuse.store(*operations, Ordering::Relaxed);
+    fuse.burn_after(*operations);
     for step in steps {
         let _ = match *step {
             Step::Write(offset, length, value) => {
@@ -67,11 +68,11 @@ fn live(cache: &Cache, (steps, operations): &Life, fuse: &AtomicU64) {
             Step::Settle => cache.settle(),
         };
     }
-    fuse.store(u64::MAX, Ordering::Relaxed);
+    fuse.replace();
 }
 
-fn disks() -> (MemoryDisk, MemoryDisk, Arc<AtomicU64>) {
-    let fuse = Arc::new(AtomicU64::new(u64::MAX));
+fn disks() -> (MemoryDisk, MemoryDisk, Fuse) {
+    let fuse = Fuse::default();
     let ssd = MemoryDisk::with_fuse(2 << 20, &fuse);
     (ssd, MemoryDisk::with_fuse(VOLUME, &fuse), fuse)
 }
@@ -97,18 +98,14 @@ proptest! {
         lives in lives(), seed: u64
     ) {
         let (ssd, origin, fuse) = disks();
-        let mut random = seed | 1;
+        let mut random = Random::new(seed);
         for (boot, life) in (0..).zip(&lives) {
             let cache = open(&ssd, &origin, boot, boot == 0);
             check(&cache, &origin);
             live(&cache, life, &fuse);
             drop(cache);
-            let mut kept = || {
-                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                random >> 63 == 0
-            };
-            ssd.cut(&mut kept);
-            origin.cut(&mut kept);
+            ssd.cut_at_random(&mut random);
+            origin.cut_at_random(&mut random);
         }
         check(&open(&ssd, &origin, lives.len() as u8, false), &origin);
     }

@@ -1,6 +1,5 @@
 //! Devices that are slow, read-only or full.
 
-use std::io::ErrorKind;
 use std::time::Duration;
 
 use super::*;
@@ -95,10 +94,10 @@ fn a_slow_device_that_fails_is_not_used_again() {
 
 #[test]
 fn a_device_that_becomes_read_only_or_full_is_left_aside() {
-    for kind in [ErrorKind::ReadOnlyFilesystem, ErrorKind::StorageFull] {
+    for number in [diffcache_faulty::EROFS, diffcache_faulty::ENOSPC] {
         let setup = Setup::new(64);
         setup.write(0, 8192, 1);
-        setup.ssd.refuse_writes(kind);
+        setup.ssd.refuse_writes(number);
         // Its entry cannot be erased, so that the device must not be used again.
         setup.write(0, 4096, 2);
         assert_eq!(("failed", "pass-through"), states(&setup));
@@ -110,7 +109,7 @@ fn a_device_that_becomes_read_only_or_full_is_left_aside() {
 #[test]
 fn a_read_only_device_is_noticed_by_a_read_that_is_to_be_cached() {
     let setup = Setup::new(64);
-    setup.ssd.refuse_writes(ErrorKind::ReadOnlyFilesystem);
+    setup.ssd.refuse_writes(diffcache_faulty::EROFS);
     assert_eq!(vec![0; 4096], setup.read(0, 4096));
     assert_eq!("failed", states(&setup).0);
 }

@@ -264,7 +264,7 @@ fn a_volume_grows_with_its_origin_and_keeps_its_blocks() {
         let held = cache.status().volumes["v"].blocks;
         cache.resize(&volume).unwrap();
         assert_eq!(held, cache.status().volumes["v"].blocks);
-        small.grow(2 * SIZE, 9);
+        small.resize(2 * SIZE, 9);
         cache.resize(&volume).unwrap();
         assert_eq!(2 * SIZE as u64, volume.size());
         assert_eq!(1, read(&cache, &volume, 0));
@@ -294,7 +294,7 @@ fn a_smaller_origin_is_refused() {
     let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
     let cache = empty(&ssd);
     let volume = cache.attach(lasting("v", &origin, 20)).unwrap();
-    origin.cut_off(SIZE / 2);
+    origin.resize(SIZE / 2, 0);
     assert!(matches!(
         cache.resize(&volume),
         Err(CacheError::Smaller { .. })

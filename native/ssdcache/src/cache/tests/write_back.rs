@@ -92,8 +92,8 @@ fn after_a_power_cut_there_is_what_was_flushed() {
         setup.write(0, 8192, 1);
         setup.flush();
         setup.write(0, 4096, 2);
-        setup.ssd.cut(|| kept);
-        setup.origin.cut(|| kept);
+        setup.ssd.cut(|count| if kept { count - 1 } else { 0 });
+        setup.origin.cut(|count| if kept { count - 1 } else { 0 });
         let setup = setup.restart_in(rebooted(), OPTIONS, Mode::WriteBack);
         let setup = setup.unwrap();
         assert_eq!(vec![1; 8192], setup.read(0, 8192));
