@@ -63,11 +63,6 @@ class Resource:
     fields: dict[str, Field] | None
 
 
-def since(version: str) -> Field:
-    """Return a field that older versions of the API do not have."""
-    return Field(since=microversions.parse(version))
-
-
 def _open(*names: str) -> dict[str, Field]:
     return dict.fromkeys(names, Field())
 
@@ -84,16 +79,15 @@ PUBLIC = Resource('discovery', None)
 TEMPLATE = Resource('template', {
     **_open('id', 'name', 'content_id', 'size', 'data_size', 'disk_format',
             'file_size', 'owner', 'visibility', 'status', 'family',
-            'created_at'),
+            'created_at', 'compressed_size'),
     # Other projects' images may have the same content.
     **_closed('host_count'),
     # Counts images that the caller may see.
-    'members': since('1.1'),
-    'compressed_size': since('1.8')})
+    **_open('members')})
 
 _ERROR = {
     'error': Field(operators=True, substitute=explanations.of_task),
-    'error_code': since('1.6')}
+    **_open('error_code')}
 
 VERSION = Resource('version', {
     **_open('id', 'name', 'description', 'server_id', 'project_id', 'user_id',
@@ -109,18 +103,17 @@ VOLUME_CACHE = Resource('volume_cache', {
     **_open('id', 'server_id', 'project_id', 'mode', 'state', 'limit',
             'blocks', 'dirty', 'reads', 'writes', 'hits', 'misses',
             'evictions', 'bypassed', 'min', 'max', 'weight', 'priority',
-            'sla', 'generation', 'explain', 'updated_at'),
-    **_closed('host'), 'admission': since('1.12'),
-    'guest_page_cache': since('1.14')})
+            'sla', 'generation', 'explain', 'admission', 'guest_page_cache',
+            'updated_at'),
+    **_closed('host')})
 
 VOLUME_CURVE = Resource('volume_curve', _open(
     'seconds', 'references', 'distinct', 'sampled', 'hit_us', 'miss_us',
     'sizes', 'hits'))
 
-_PROFILE = {
-    **_open('id', 'image_id', 'project_id', 'label', 'generation',
-            'instances', 'chunks', 'created_at', 'updated_at'),
-    'carried_from': since('1.13')}
+_PROFILE = _open(
+    'id', 'image_id', 'project_id', 'label', 'generation', 'instances',
+    'chunks', 'carried_from', 'created_at', 'updated_at')
 
 PROFILE = Resource('profile', _PROFILE)
 
@@ -160,8 +153,7 @@ PRECACHE_JOB = Resource('precache_job', {
     **_open('id', 'name', 'project_id', 'user_id', 'request_id', 'state',
             'generation', 'priority', 'rate', 'window', 'pinned',
             'expires_at', 'images', 'families', 'availability_zones',
-            'created_at', 'updated_at'),
-    'boot_set': since('1.15'),
+            'boot_set', 'created_at', 'updated_at'),
     **_closed('hosts', 'aggregates'),
     'message': Field(operators=True, substitute=explanations.of_job),
     'progress': Field(parts=_open('targets', 'ready', 'failed', 'bytes',
@@ -170,11 +162,10 @@ PRECACHE_JOB = Resource('precache_job', {
 PRECACHE_TARGET = Resource('precache_target', {
     # Callers who may not see the host get its ID of Nova in it.
     **_open('id', 'template_id', 'state', 'bytes_total', 'bytes_done',
-            'updated_at'),
+            'attempts', 'retry_at', 'updated_at'),
     # The way shows whether the content was at the site before.
     **_closed('host', 'way'),
-    'message': Field(operators=True, substitute=explanations.of_target),
-    'attempts': since('1.3'), 'retry_at': since('1.3')})
+    'message': Field(operators=True, substitute=explanations.of_target)})
 
 LIMITS = Resource('limits', {
     **_open('project_id'),

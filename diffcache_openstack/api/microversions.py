@@ -26,62 +26,7 @@ HEADER = 'OpenStack-API-Version'
 
 # Changes of each version, oldest first.
 HISTORY: dict[str, str] = {
-    '1.0': 'Hosts, templates, patches, plans, lookups, requests, forecasts,'
-           ' precache jobs and reports of sites.',
-    '1.1': 'Templates have ``members``: the number of images whose family'
-           ' they are.',
-    '1.2': 'Versions of servers, tasks on them, and policies about when'
-           ' servers are saved.',
-    '1.3': 'Targets of precache jobs have ``attempts`` and ``retry_at``.',
-    '1.4': 'Restores of versions accept a ``method``; their result contains'
-           ' the method used, and why.',
-    '1.5': 'A host that is alive cannot be removed: ``DELETE`` responds'
-           ' with 409.',
-    '1.6': 'Versions of servers and tasks have ``error_code``. Limits of'
-           ' projects.',
-    '1.7': 'Images that a repository could not add yet:'
-           ' ``GET /v1/hosts/{name}/pending-images``.',
-    '1.8': 'Templates have ``compressed_size``. Their locations have ``held``'
-           ' and ``borrowed``, and contain hosts whose Nova has the image.'
-           ' Plans have what they move and'
-           ' save: ``move_wan_bytes``, ``move_lan_bytes``, ``fill_seconds``,'
-           ' ``saved_seconds`` and ``saved_wan_bytes``, and their'
-           ' ``objective`` with ``cost_wan_bytes``. Pairs of images that'
-           ' patches are considered for: ``GET /v1/patch-pairs``. A host has'
-           ' what it reported of its links: ``fill``, ``measured``,'
-           ' ``repositories`` and ``clients``. What-if has ``objective``,'
-           ' ``cost_wan_bytes``, ``mean_wan_bytes`` and ``saving_wan``.',
-    '1.9': 'Volumes in SSD caches of hosts: ``GET /v1/volume-caches``,'
-           ' ``GET`` and ``PATCH /v1/volume-caches/{volume_id}``, its'
-           ' ``curve`` and ``actions``, ``GET /v1/ssd-caches`` and'
-           ' ``GET /v1/ssd-caches/{host}``.',
-    '1.10': 'Profiles of images that boot lazily: ``GET`` and ``POST'
-            ' /v1/profiles``, ``GET`` and ``DELETE'
-            ' /v1/profiles/{profile_id}``.',
-    '1.11': 'Hydrations of images that servers run from while they arrive:'
-            ' ``GET /v1/hydrations``, ``GET`` and ``PATCH'
-            ' /v1/hydrations/{server_id}``.',
-    '1.12': 'Volumes in SSD caches have ``admission``, which ``PATCH``'
-            ' changes. They follow a type that was changed: ``PUT'
-            ' /v1/volume-caches/{volume_id}/specs``.',
-    '1.13': 'Profiles have ``carried_from``: the image whose profile was'
-            ' carried to this one, until enough instances have read it.',
-    '1.14': 'Volumes in SSD caches have ``guest_page_cache``, the blocks of'
-            ' their server\'s page cache.',
-    '1.15': 'Boot sets, the chunks that boots read: precache jobs have'
-            ' ``boot_set``, and their targets are ready by the way'
-            ' ``boot_set``. ``GET /v1/hosts/{name}/boot-sets``.',
-    '1.16': 'Lookups have ``lazy_boot``: how long a lazy boot waits for what'
-            ' it reads, and what of that is in boot sets.',
-    '1.17': 'Objects of several hosts: ``GET /v1/holdings``. Patches are'
-            ' listed of several images: ``base`` and ``target`` of'
-            ' ``GET /v1/patches`` may be repeated. Lookups of all hosts:'
-            ' ``GET /v1/templates/{template_id}/lookups``.',
-    '1.18': 'Volumes in SSD caches may be in write-back: the mode of ``PATCH'
-            ' /v1/volume-caches/{volume_id}``, and specs of'
-            ' ``PUT .../specs``.',
-    '1.19': 'Reports of sites have ``repository_mbps``: rates from'
-            ' repositories that plans assume and that hosts have measured.',
+    '1.0': 'The first version.',
 }
 
 

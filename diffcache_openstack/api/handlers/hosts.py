@@ -14,7 +14,6 @@
 import typing
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import hosts as policies
 from diffcache_openstack.api.policies import plans as plan_policies
@@ -29,11 +28,6 @@ from diffcache_openstack.sites import site_map
 
 TABLE = routing.Table()
 # Since this version, hosts that are alive cannot be removed.
-_ONLY_DEAD = microversions.parse('1.5')
-_NETWORK = microversions.parse('1.8')
-_PENDING = microversions.parse('1.7')
-_BOOT_SETS = microversions.parse('1.15')
-_HOLDINGS = microversions.parse('1.17')
 
 
 @TABLE.route('GET', '/v1/hosts', policy=policies.LIST,
@@ -53,8 +47,8 @@ def show_host(request: requests.Request, name: str
               ) -> dict[str, typing.Any]:
     """Show a host and its assumed bandwidth of receiving (Mbit/s).
 
-    From version 1.8 on, ``fill`` and ``measured`` are what the host reported:
-    when it fetches what plans place there, and its measured bandwidths.
+    ``fill`` and ``measured`` are what the host reported: when it fetches what
+    plans place there, and its measured bandwidths.
     ``repositories`` are those that it reads from; for a repository,
     ``clients`` are the hosts that read from it. One that does not ``answer``
     is used by this host again once it does.
@@ -65,8 +59,7 @@ def show_host(request: requests.Request, name: str
         ).of(name)
     host['links'] = {
         'local': links.local, 'peer': links.peer, 'repo': links.repo}
-    if request.version >= _NETWORK:
-        host |= request.read(network_views.show, name)
+    host |= request.read(network_views.show, name)
     return {'host': host}
 
 
@@ -82,7 +75,7 @@ def list_objects(request: requests.Request, name: str
 
 
 @TABLE.route('GET', '/v1/holdings', policy=policies.SHOW,
-             since=_HOLDINGS, guarded={'not_in_plan': plan_policies.SHOW},
+             guarded={'not_in_plan': plan_policies.SHOW},
              query=schemas.HOLDINGS_QUERY, shows=fields.OPERATORS,
              response=schemas.HOLDINGS)
 def list_holdings(request: requests.Request) -> dict[str, typing.Any]:
@@ -97,7 +90,7 @@ def list_holdings(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/hosts/<name>/pending-images', policy=policies.SHOW,
-             since=_PENDING, query=schemas.PENDING_QUERY,
+             query=schemas.PENDING_QUERY,
              shows=fields.OPERATORS, response=schemas.PENDING)
 def list_pending_images(request: requests.Request, name: str
                         ) -> dict[str, typing.Any]:
@@ -112,7 +105,7 @@ def list_pending_images(request: requests.Request, name: str
 
 
 @TABLE.route('GET', '/v1/hosts/<name>/boot-sets', policy=policies.SHOW,
-             since=_BOOT_SETS, query=schemas.BOOT_SETS_QUERY,
+             query=schemas.BOOT_SETS_QUERY,
              shows=fields.OPERATORS, response=schemas.BOOT_SETS)
 def list_boot_sets(request: requests.Request, name: str
                    ) -> dict[str, typing.Any]:
@@ -131,12 +124,5 @@ def list_boot_sets(request: requests.Request, name: str
              shows=fields.OPERATORS,
              response=routing.NOTHING, status=204)
 def delete_host(request: requests.Request, name: str) -> None:
-    """Remove a host that was retired.
-
-    From version 1.5 on, a host that is alive is refused.
-    """
-    conductor = request.services.conductor
-    if request.version < _ONLY_DEAD:
-        conductor.remove_host(request.context, name)
-    else:
-        conductor.remove_dead_host(request.context, name)
+    """Remove a host that was retired; one that is alive is refused."""
+    request.services.conductor.remove_dead_host(request.context, name)

@@ -14,7 +14,6 @@
 import typing
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import base
 from diffcache_openstack.api.policies import hydrations as policies
@@ -24,7 +23,6 @@ from diffcache_openstack.api.schemas import hydrations as schemas
 from diffcache_openstack.db.views import hydration_views
 
 TABLE = routing.Table()
-SINCE = microversions.parse('1.11')
 
 
 def _find(request: requests.Request, server_id: str
@@ -44,7 +42,7 @@ def _find_shared(request: requests.Request, server_id: str
     return request.look(hydration_views.sharers, server_id)
 
 
-@TABLE.route('GET', '/v1/hydrations', policy=policies.LIST, since=SINCE,
+@TABLE.route('GET', '/v1/hydrations', policy=policies.LIST,
              query=schemas.LIST_QUERY, guarded={'host': base.INFRASTRUCTURE},
              shows=fields.HYDRATION, response=schemas.LIST)
 def list_hydrations(request: requests.Request) -> dict[str, typing.Any]:
@@ -61,7 +59,7 @@ def list_hydrations(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/hydrations/<server_id>', policy=policies.SHOW,
-             since=SINCE, shows=fields.HYDRATION, finder=_find,
+             shows=fields.HYDRATION, finder=_find,
              response=schemas.SHOW)
 def show_hydration(request: requests.Request, server_id: str
                    ) -> dict[str, typing.Any]:
@@ -70,7 +68,7 @@ def show_hydration(request: requests.Request, server_id: str
 
 
 @TABLE.route('PATCH', '/v1/hydrations/<server_id>', policy=policies.UPDATE,
-             since=SINCE, body=schemas.UPDATE, shows=fields.HYDRATION,
+             body=schemas.UPDATE, shows=fields.HYDRATION,
              finder=_find_shared, response=schemas.SHOW)
 def update_hydration(request: requests.Request, server_id: str
                      ) -> dict[str, typing.Any]:

@@ -14,7 +14,6 @@
 import typing
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api.policies import limits as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
@@ -38,7 +37,7 @@ def _find(request: requests.Request) -> list[dict[str, typing.Any]]:
 
 
 @TABLE.route('GET', '/v1/limits', policy=policies.SHOW,
-             since=microversions.parse('1.6'), query=schemas.QUERY,
+             query=schemas.QUERY,
              shows=fields.LIMITS, finder=_find, response=schemas.SHOW)
 def show_limits(request: requests.Request) -> dict[str, typing.Any]:
     """Show the quotas of a project, and how much of each is in use."""

@@ -14,7 +14,6 @@
 import typing
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import lookups as policies
 from diffcache_openstack.api import requests
@@ -32,8 +31,6 @@ from diffcache_openstack.sites import routes
 
 TABLE = routing.Table()
 _WAYS = 10
-_LAZY_BOOTS = microversions.parse('1.16')
-_OF_HOSTS = microversions.parse('1.17')
 # Hosts in one page: the ways of each are computed anew.
 _MOST_HOSTS = 100
 
@@ -45,20 +42,18 @@ def show_lookup(request: requests.Request) -> dict[str, typing.Any]:
     """Show the ways for a host to get an image, cheapest first.
 
     They are those that the host's agent would try, in that order, by what is
-    known to be held where. From version 1.16 on, the lookup has what a lazy
-    boot from the image waits for on the host.
+    known to be held where. ``lazy_boot`` is what a lazy boot from the image
+    waits for on the host.
     """
     name = request.parameters['host']
     source = _Source(request, request.read(_site_of, name),
                      request.parameters['template_id'])
     shown = source.lookup(name, request.parameters.get('limit', _WAYS))
-    if request.version < _LAZY_BOOTS:
-        del shown['lazy_boot']
     return {'lookup': shown}
 
 
 @TABLE.route('GET', '/v1/templates/<template_id>/lookups',
-             policy=policies.SHOW, since=_OF_HOSTS, query=schemas.LIST_QUERY,
+             policy=policies.SHOW, query=schemas.LIST_QUERY,
              shows=fields.OPERATORS, response=schemas.LIST)
 def list_lookups(request: requests.Request, template_id: str
                  ) -> dict[str, typing.Any]:

@@ -13,10 +13,8 @@
 
 import typing
 
-from werkzeug import exceptions as http
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import patches as policies
 from diffcache_openstack.api import requests
@@ -26,7 +24,6 @@ from diffcache_openstack.db.views import pair_views
 from diffcache_openstack.db.views import template_views
 
 TABLE = routing.Table()
-_SEVERAL = microversions.parse('1.17')
 
 
 @TABLE.route('GET', '/v1/patches', policy=policies.LIST,
@@ -38,7 +35,6 @@ def list_patches(request: requests.Request) -> dict[str, typing.Any]:
     ``base`` and ``target`` may be repeated, for patches from any of several
     templates and to any of several.
     """
-    _refuse_several(request)
     part = request.look(template_views.list_patches, request.filters(),
                         request.page)
     return paging.document(request, 'patches', part)
@@ -54,7 +50,7 @@ def show_patch(request: requests.Request, patch_id: str
 
 
 @TABLE.route('GET', '/v1/patch-pairs', policy=policies.PAIRS,
-             since=microversions.parse('1.8'), query=schemas.PAIRS_QUERY,
+             query=schemas.PAIRS_QUERY,
              shows=fields.OPERATORS, response=schemas.PAIRS)
 def list_pairs(request: requests.Request) -> dict[str, typing.Any]:
     """List the pairs of images that patches are considered for.
@@ -68,18 +64,3 @@ def list_pairs(request: requests.Request) -> dict[str, typing.Any]:
     part = request.look(pair_views.list_pairs, request.filters(),
                         request.page)
     return paging.document(request, 'patch_pairs', part)
-
-
-def _refuse_several(request):
-    """Refuse a parameter that is repeated in a version without that.
-
-    :raises BadRequest: one is
-    """
-    if request.version >= _SEVERAL:
-        return
-    for name in ('base', 'target'):
-        if len(request.parameters.get(name, ())) > 1:
-            raise http.BadRequest(
-                f'Parameter "{name}" is given twice; that needs version'
-                f' {_SEVERAL} of the API, send "{microversions.HEADER}:'
-                f' {microversions.SERVICE_TYPE} {_SEVERAL}".')

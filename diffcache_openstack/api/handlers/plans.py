@@ -16,19 +16,16 @@ import typing
 from werkzeug import exceptions as http
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import plans as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import plans as schemas
 from diffcache_openstack.db.views import plan_views
-from diffcache_openstack import objects
 
 TABLE = routing.Table()
 _COMPUTING = ('computing', 'failed')
 # Since this version, plans have what they move and save.
-_FIGURES = microversions.parse('1.8')
 
 
 @TABLE.route('GET', '/v1/plans', policy=policies.LIST,
@@ -38,8 +35,6 @@ def list_plans(request: requests.Request) -> dict[str, typing.Any]:
     """List plans, latest first."""
     part = request.look(plan_views.list_plans, request.filters(),
                         request.page)
-    for plan in part.entries:
-        _drop_unknown(request, plan)
     return paging.document(request, 'plans', part)
 
 
@@ -112,39 +107,19 @@ def what_if(request: requests.Request) -> dict[str, typing.Any]:
     """Compare the best plans of a site before and after a change.
 
     ``saving`` is the share of the mean seconds that images are waited for.
-    From version 1.8 on, ``objective`` is what both plans minimize, by default
-    what plans of the site do; bytes are those that requests take from
-    repositories, per day and per request.
+    ``objective`` is what both plans minimize, by default what plans of the
+    site do; bytes are those that requests take from repositories, per day and
+    per request.
     """
     change = request.document['what_if']
-    if request.version < _FIGURES and 'objective' in change:
-        raise http.BadRequest(
-            f'what_if.objective needs version {_FIGURES} of the API; send'
-            f' "{microversions.HEADER}: {microversions.SERVICE_TYPE}'
-            f' {_FIGURES}".')
     answer = request.services.control.what_if(
         request.context, change['site'], change['changes'],
         change.get('objective'))
-    if request.version < _FIGURES:
-        for name in ('objective', 'saving_wan'):
-            answer.pop(name, None)
-        for name in ('cost_wan_bytes', 'mean_wan_bytes'):
-            for outcome in (answer['before'], answer['after']):
-                outcome.pop(name, None)
     return {'what_if': {**change, **answer}}
 
 
 def _plan(request, plan_id):
-    plan = request.look(plan_views.get_plan, plan_id)
-    _drop_unknown(request, plan)
-    return plan
-
-
-def _drop_unknown(request, plan):
-    """Remove the fields that the caller's version does not have."""
-    if request.version < _FIGURES:
-        for name in ('objective', *objects.PLAN_FIGURES):
-            del plan[name]
+    return request.look(plan_views.get_plan, plan_id)
 
 
 def _summary(request, plan_id):

@@ -15,11 +15,9 @@ import typing
 import uuid
 
 from oslo_utils import timeutils
-from werkzeug import exceptions as http
 
 from diffcache_openstack.api import fields
 from diffcache_openstack.api import host_ids
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import base
 from diffcache_openstack.api.policies import precache as policies
@@ -30,7 +28,6 @@ from diffcache_openstack.db import precache as db
 from diffcache_openstack import objects
 
 TABLE = routing.Table()
-_BOOT_SETS = microversions.parse('1.15')
 
 
 def _find(request: requests.Request, job_id: str
@@ -84,16 +81,11 @@ def create_job(request: requests.Request
                ) -> tuple[dict[str, typing.Any], dict[str, str]]:
     """Create a precache job.
 
-    From version 1.15 on, a job with ``boot_set`` wants the boot sets of its
-    images instead of the images; ``pinned`` has no effect then.
+    A job with ``boot_set`` wants the boot sets of its images instead of the
+    images; ``pinned`` has no effect then.
     """
     job_id = str(uuid.uuid4())
     values = dict(request.document['precache_job'])
-    if 'boot_set' in values and request.version < _BOOT_SETS:
-        raise http.BadRequest(
-            f'precache_job.boot_set needs version {_BOOT_SETS} of the API;'
-            f' send "{microversions.HEADER}: {microversions.SERVICE_TYPE}'
-            f' {_BOOT_SETS}".')
     boot_set = values.pop('boot_set', False)
     if values.get('expires_at'):
         values['expires_at'] = timeutils.parse_isotime(values['expires_at'])

@@ -15,7 +15,6 @@ import typing
 import uuid
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import profiles as policies
 from diffcache_openstack.api import requests
@@ -29,7 +28,6 @@ from diffcache_openstack.objects import catalogue
 from diffcache_openstack.prefetch import profiles
 
 TABLE = routing.Table()
-SINCE = microversions.parse('1.10')
 
 
 def _find(request: requests.Request, profile_id: str
@@ -65,7 +63,7 @@ def _with_rows(request: requests.Request, profile_id: str
         'rows': request.look(profile_views.get_rows, profile_id)}}
 
 
-@TABLE.route('GET', '/v1/profiles', policy=policies.LIST, since=SINCE,
+@TABLE.route('GET', '/v1/profiles', policy=policies.LIST,
              query=schemas.LIST_QUERY, shows=fields.PROFILE,
              response=schemas.LIST)
 def list_profiles(request: requests.Request) -> dict[str, typing.Any]:
@@ -82,7 +80,7 @@ def list_profiles(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/profiles/<profile_id>', policy=policies.SHOW,
-             since=SINCE, shows=fields.PROFILE_WITH_ROWS, finder=_find,
+             shows=fields.PROFILE_WITH_ROWS, finder=_find,
              response=schemas.SHOW)
 def show_profile(request: requests.Request, profile_id: str
                  ) -> dict[str, typing.Any]:
@@ -95,7 +93,7 @@ def show_profile(request: requests.Request, profile_id: str
     return _with_rows(request, profile_id)
 
 
-@TABLE.route('POST', '/v1/profiles', policy=policies.IMPORT, since=SINCE,
+@TABLE.route('POST', '/v1/profiles', policy=policies.IMPORT,
              body=schemas.IMPORT, shows=fields.PROFILE_WITH_ROWS,
              finder=_find_subject, response=schemas.SHOW, status=201)
 def import_profile(request: requests.Request) -> dict[str, typing.Any]:
@@ -116,7 +114,7 @@ def import_profile(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('DELETE', '/v1/profiles/<profile_id>', policy=policies.DELETE,
-             since=SINCE, shows=fields.PROFILE, finder=_find,
+             shows=fields.PROFILE, finder=_find,
              response=routing.NOTHING, status=204)
 def delete_profile(request: requests.Request, profile_id: str) -> None:
     """Delete a profile; it is learned, and maybe carried, anew."""

@@ -15,7 +15,6 @@ import datetime
 import typing
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import sites as policies
 from diffcache_openstack.api import requests
@@ -33,7 +32,6 @@ from diffcache_openstack.objects import base
 
 TABLE = routing.Table()
 _DAYS = 7
-_REPOSITORY_MBPS = microversions.parse('1.19')
 
 
 @TABLE.route('GET', '/v1/sites', policy=policies.LIST,
@@ -52,16 +50,15 @@ def show_report(request: requests.Request, name: str
                 ) -> dict[str, typing.Any]:
     """Show what a site holds, how it served requests, and the savings.
 
-    From version 1.19 on, ``repository_mbps`` are rates from repositories in
-    Mbit/s: the lowest that plans assume of a compute host of the site, and
-    the highest that one has measured.
+    ``repository_mbps`` are rates from repositories in Mbit/s: the lowest that
+    plans assume of a compute host of the site, and the highest that one has
+    measured.
     """
     days = request.parameters.get('days', _DAYS)
     since = base.now() - datetime.timedelta(days=days)
     report = request.look(_report, name, since)
-    if request.version >= _REPOSITORY_MBPS:
-        report['repository_mbps'] = request.read(
-            _repository_mbps, name, request.services.conf.planner)
+    report['repository_mbps'] = request.read(
+        _repository_mbps, name, request.services.conf.planner)
     return {'report': report}
 
 

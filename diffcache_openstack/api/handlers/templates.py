@@ -14,7 +14,6 @@
 import typing
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import templates as policies
 from diffcache_openstack.api import requests
@@ -23,9 +22,6 @@ from diffcache_openstack.api.schemas import templates as schemas
 from diffcache_openstack.db.views import template_views
 
 TABLE = routing.Table()
-# Since then hosts whose Nova has a template count too.
-_BORROWED = microversions.parse('1.8')
-_IN_CACHE = ('host', 'site', 'bytes')
 
 
 def _find(request: requests.Request, template_id: str
@@ -60,11 +56,7 @@ def list_locations(request: requests.Request, template_id: str
                    ) -> dict[str, typing.Any]:
     """List the hosts that are alive and have a whole template.
 
-    From version 1.8 on, these include hosts where Nova alone has it.
+    These include hosts where Nova alone has it.
     """
-    found = request.look(template_views.locations,
-                         request.found[0]['content_id'])
-    if request.version < _BORROWED:
-        found = [{name: entry[name] for name in _IN_CACHE} for entry in found
-                 if entry['held']]
-    return {'locations': found}
+    return {'locations': request.look(template_views.locations,
+                                      request.found[0]['content_id'])}

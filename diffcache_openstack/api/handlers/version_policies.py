@@ -15,7 +15,6 @@ import typing
 import uuid
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import versions as policies
 from diffcache_openstack.api import policy
@@ -27,7 +26,6 @@ from diffcache_openstack.db.versions import policies as db
 from diffcache_openstack import objects
 
 TABLE = routing.Table()
-SINCE = microversions.parse('1.2')
 
 
 def _find(request: requests.Request, policy_id: str
@@ -51,7 +49,7 @@ def _find_subject(request: requests.Request) -> list[typing.Any]:
 
 
 @TABLE.route('GET', '/v1/version-policies', policy=policies.POLICIES,
-             since=SINCE, query=schemas.POLICIES_QUERY,
+             query=schemas.POLICIES_QUERY,
              shows=fields.VERSION_POLICY,
              response=schemas.POLICIES)
 def list_policies(request: requests.Request) -> dict[str, typing.Any]:
@@ -62,7 +60,7 @@ def list_policies(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/version-policies/<policy_id>',
-             policy=policies.POLICY, since=SINCE, shows=fields.VERSION_POLICY,
+             policy=policies.POLICY, shows=fields.VERSION_POLICY,
              finder=_find, response=schemas.POLICY)
 def show_policy(request: requests.Request, policy_id: str
                 ) -> dict[str, typing.Any]:
@@ -71,7 +69,7 @@ def show_policy(request: requests.Request, policy_id: str
 
 
 @TABLE.route('POST', '/v1/version-policies', policy=policies.SET_POLICY,
-             since=SINCE, body=schemas.SET_POLICY,
+             body=schemas.SET_POLICY,
              shows=fields.VERSION_POLICY, finder=_find_subject,
              response=schemas.POLICY)
 def set_policy(request: requests.Request) -> dict[str, typing.Any]:
@@ -86,7 +84,7 @@ def set_policy(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('DELETE', '/v1/version-policies/<policy_id>',
-             policy=policies.UNSET_POLICY, since=SINCE,
+             policy=policies.UNSET_POLICY,
              shows=fields.VERSION_POLICY, finder=_find,
              response=routing.NOTHING, status=204)
 def unset_policy(request: requests.Request, policy_id: str) -> None:

@@ -15,7 +15,6 @@ import typing
 import uuid
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import versions as policies
 from diffcache_openstack.api import requests
@@ -24,7 +23,6 @@ from diffcache_openstack.api.schemas import versions as schemas
 from diffcache_openstack.db.versions import tasks as db
 
 TABLE = routing.Table()
-SINCE = microversions.parse('1.2')
 
 
 def _find(request: requests.Request, task_id: str
@@ -39,7 +37,7 @@ def _find_project(request: requests.Request) -> list[dict[str, typing.Any]]:
         'project_id', request.context.project_id)}]
 
 
-@TABLE.route('GET', '/v1/version-tasks', policy=policies.TASKS, since=SINCE,
+@TABLE.route('GET', '/v1/version-tasks', policy=policies.TASKS,
              query=schemas.TASKS_QUERY, shows=fields.VERSION_TASK,
              response=schemas.TASKS)
 def list_tasks(request: requests.Request) -> dict[str, typing.Any]:
@@ -50,7 +48,7 @@ def list_tasks(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/version-tasks/<task_id>', policy=policies.TASK,
-             since=SINCE, shows=fields.VERSION_TASK, finder=_find,
+             shows=fields.VERSION_TASK, finder=_find,
              response=schemas.TASK)
 def show_task(request: requests.Request, task_id: str
               ) -> dict[str, typing.Any]:
@@ -59,7 +57,7 @@ def show_task(request: requests.Request, task_id: str
 
 
 @TABLE.route('POST', '/v1/version-tasks/<task_id>/cancel',
-             policy=policies.CANCEL, since=SINCE, body=schemas.CANCEL,
+             policy=policies.CANCEL, body=schemas.CANCEL,
              shows=fields.VERSION_TASK, finder=_find,
              response=schemas.TASK)
 def cancel_task(request: requests.Request, task_id: str
@@ -70,7 +68,7 @@ def cancel_task(request: requests.Request, task_id: str
 
 
 @TABLE.route('POST', '/v1/version-tasks/verify', policy=policies.VERIFY,
-             since=SINCE, body=schemas.VERIFY, shows=fields.VERSION_TASK,
+             body=schemas.VERIFY, shows=fields.VERSION_TASK,
              finder=_find_project, response=schemas.TASK, status=202)
 def verify(request: requests.Request) -> dict[str, typing.Any]:
     """Read a project's whole version store and list damaged versions."""

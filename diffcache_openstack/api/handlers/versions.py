@@ -16,7 +16,6 @@ import uuid
 
 from diffcache_openstack.api import fields
 from diffcache_openstack.api.handlers import version_tasks
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import versions as policies
 from diffcache_openstack.api import policy
@@ -30,8 +29,6 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 
 TABLE = routing.Table()
-SINCE = microversions.parse('1.2')
-_WITH_METHOD = microversions.parse('1.4')
 
 
 def _find(request: requests.Request, version_id: str
@@ -57,18 +54,12 @@ def _find_with_server(request: requests.Request, version_id: str
     """Return a version and its server, if the caller may see both.
 
     The rights on both count: the version is read, the server is written.
-
-    :raises InvalidInput: the requested version of the API has no methods
     """
-    if 'method' in request.document['restore'] \
-            and request.version < _WITH_METHOD:
-        raise exceptions.InvalidInput(
-            f'restore.method needs version {_WITH_METHOD} of the API.')
     [version] = _find(request, version_id)
     return [version, request.find_server(version['server_id'])]
 
 
-@TABLE.route('GET', '/v1/versions', policy=policies.LIST, since=SINCE,
+@TABLE.route('GET', '/v1/versions', policy=policies.LIST,
              query=schemas.LIST_QUERY, shows=fields.VERSION,
              response=schemas.LIST)
 def list_versions(request: requests.Request) -> dict[str, typing.Any]:
@@ -79,7 +70,7 @@ def list_versions(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/versions/<version_id>', policy=policies.SHOW,
-             since=SINCE, shows=fields.VERSION, finder=_find,
+             shows=fields.VERSION, finder=_find,
              response=schemas.SHOW)
 def show_version(request: requests.Request, version_id: str
                  ) -> dict[str, typing.Any]:
@@ -87,7 +78,7 @@ def show_version(request: requests.Request, version_id: str
     return {'version': request.found[0]}
 
 
-@TABLE.route('POST', '/v1/versions', policy=policies.CREATE, since=SINCE,
+@TABLE.route('POST', '/v1/versions', policy=policies.CREATE,
              body=schemas.CREATE, shows=fields.VERSION, finder=_find_server,
              response=schemas.SHOW, status=202)
 def create_version(request: requests.Request
@@ -109,7 +100,7 @@ def create_version(request: requests.Request
 
 
 @TABLE.route('PATCH', '/v1/versions/<version_id>', policy=policies.UPDATE,
-             since=SINCE, body=schemas.UPDATE, shows=fields.VERSION,
+             body=schemas.UPDATE, shows=fields.VERSION,
              finder=_find, response=schemas.SHOW)
 def update_version(request: requests.Request, version_id: str
                    ) -> dict[str, typing.Any]:
@@ -122,7 +113,7 @@ def update_version(request: requests.Request, version_id: str
 
 
 @TABLE.route('DELETE', '/v1/versions/<version_id>', policy=policies.DELETE,
-             since=SINCE, shows=fields.VERSION, finder=_find,
+             shows=fields.VERSION, finder=_find,
              response=routing.NOTHING, status=204)
 def delete_version(request: requests.Request, version_id: str) -> None:
     """Delete a version; it disappears when its store has deleted it."""
@@ -130,7 +121,7 @@ def delete_version(request: requests.Request, version_id: str) -> None:
 
 
 @TABLE.route('POST', '/v1/versions/<version_id>/restore',
-             policy=policies.RESTORE, since=SINCE, body=schemas.RESTORE,
+             policy=policies.RESTORE, body=schemas.RESTORE,
              shows=fields.VERSION_TASK, finder=_find_with_server,
              response=schemas.TASK, status=202)
 def restore_version(request: requests.Request, version_id: str
@@ -150,7 +141,7 @@ def restore_version(request: requests.Request, version_id: str
 
 
 @TABLE.route('POST', '/v1/versions/<version_id>/export',
-             policy=policies.EXPORT, since=SINCE, body=schemas.EXPORT,
+             policy=policies.EXPORT, body=schemas.EXPORT,
              shows=fields.VERSION_TASK, finder=_find,
              response=schemas.TASK, status=202)
 def export_version(request: requests.Request, version_id: str
@@ -164,7 +155,7 @@ def export_version(request: requests.Request, version_id: str
 
 
 @TABLE.route('POST', '/v1/versions/<version_id>/diff', policy=policies.DIFF,
-             since=SINCE, body=schemas.DIFF, shows=fields.VERSION_TASK,
+             body=schemas.DIFF, shows=fields.VERSION_TASK,
              finder=_find_both, response=schemas.TASK, status=202)
 def diff_versions(request: requests.Request, version_id: str
                   ) -> dict[str, typing.Any]:

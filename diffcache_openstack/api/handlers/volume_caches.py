@@ -14,30 +14,16 @@
 import typing
 
 from diffcache_openstack.api import fields
-from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import base
 from diffcache_openstack.api.policies import volume_caches as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import volume_caches as schemas
-from diffcache_openstack.common import exceptions
 from diffcache_openstack.db.views import volume_cache_views
 from diffcache_openstack.objects import volume_specs
 
 TABLE = routing.Table()
-SINCE = microversions.parse('1.9')
-_WRITE_BACK = microversions.parse('1.18')
-
-
-def _check_mode(request: requests.Request, mode: str | None) -> None:
-    """Refuse write-back to clients that do not know what it means.
-
-    :raises InvalidInput: the request is of an earlier version
-    """
-    if mode == volume_specs.WRITE_BACK and request.version < _WRITE_BACK:
-        raise exceptions.InvalidInput(
-            f'The mode write-back needs version {_WRITE_BACK} of the API.')
 
 
 def _find(request: requests.Request, volume_id: str
@@ -47,7 +33,7 @@ def _find(request: requests.Request, volume_id: str
                          volume_id)]
 
 
-@TABLE.route('GET', '/v1/volume-caches', policy=policies.LIST, since=SINCE,
+@TABLE.route('GET', '/v1/volume-caches', policy=policies.LIST,
              query=schemas.LIST_QUERY, guarded={'host': base.INFRASTRUCTURE},
              shows=fields.VOLUME_CACHE, response=schemas.LIST)
 def list_volume_caches(request: requests.Request) -> dict[str, typing.Any]:
@@ -61,7 +47,7 @@ def list_volume_caches(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/volume-caches/<volume_id>', policy=policies.SHOW,
-             since=SINCE, shows=fields.VOLUME_CACHE, finder=_find,
+             shows=fields.VOLUME_CACHE, finder=_find,
              response=schemas.SHOW)
 def show_volume_cache(request: requests.Request, volume_id: str
                       ) -> dict[str, typing.Any]:
@@ -70,7 +56,7 @@ def show_volume_cache(request: requests.Request, volume_id: str
 
 
 @TABLE.route('PATCH', '/v1/volume-caches/<volume_id>',
-             policy=policies.UPDATE, since=SINCE, body=schemas.UPDATE,
+             policy=policies.UPDATE, body=schemas.UPDATE,
              shows=fields.VOLUME_CACHE, finder=_find,
              response=schemas.SHOW)
 def update_volume_cache(request: requests.Request, volume_id: str
@@ -82,14 +68,13 @@ def update_volume_cache(request: requests.Request, volume_id: str
     """
     values = dict(request.document['volume_cache'])
     generation = values.pop('generation')
-    _check_mode(request, values.get('mode'))
     request.services.volumes.change_volume(
         request.context, volume_id, generation, values)
     return {'volume_cache': _find(request, volume_id)[0]}
 
 
 @TABLE.route('PUT', '/v1/volume-caches/<volume_id>/specs',
-             policy=policies.UPDATE, since=microversions.parse('1.12'),
+             policy=policies.UPDATE,
              body=schemas.FOLLOW, shows=fields.VOLUME_CACHE, finder=_find,
              response=schemas.SHOW)
 def follow_type(request: requests.Request, volume_id: str
@@ -101,15 +86,13 @@ def follow_type(request: requests.Request, volume_id: str
     that its volumes are not cached, the volume passes its cache by.
     """
     specs = volume_specs.parse(request.document['volume_cache']['specs'])
-    if specs is not None:
-        _check_mode(request, specs.mode)
     request.services.volumes.follow_type(
         request.context, volume_id, volume_specs.settings(specs))
     return {'volume_cache': _find(request, volume_id)[0]}
 
 
 @TABLE.route('POST', '/v1/volume-caches/<volume_id>/actions',
-             policy=policies.ACT, since=SINCE, body=schemas.ACT,
+             policy=policies.ACT, body=schemas.ACT,
              shows=fields.VOLUME_CACHE, finder=_find,
              response=schemas.SHOW)
 def act_on_volume_cache(request: requests.Request, volume_id: str
@@ -123,7 +106,7 @@ def act_on_volume_cache(request: requests.Request, volume_id: str
 
 
 @TABLE.route('GET', '/v1/volume-caches/<volume_id>/curve',
-             policy=policies.SHOW, since=SINCE, shows=fields.VOLUME_CURVE,
+             policy=policies.SHOW, shows=fields.VOLUME_CURVE,
              finder=_find, response=schemas.CURVE)
 def show_curve(request: requests.Request, volume_id: str
                ) -> dict[str, typing.Any]:
@@ -136,7 +119,7 @@ def show_curve(request: requests.Request, volume_id: str
 
 
 @TABLE.route('GET', '/v1/ssd-caches', policy=policies.LIST_CACHES,
-             since=SINCE, query=schemas.LIST_CACHES_QUERY,
+             query=schemas.LIST_CACHES_QUERY,
              shows=fields.OPERATORS, response=schemas.LIST_CACHES)
 def list_ssd_caches(request: requests.Request) -> dict[str, typing.Any]:
     """List SSD caches by the names of their hosts."""
@@ -145,7 +128,7 @@ def list_ssd_caches(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/ssd-caches/<host>', policy=policies.SHOW_CACHE,
-             since=SINCE, shows=fields.OPERATORS,
+             shows=fields.OPERATORS,
              response=schemas.SHOW_CACHE)
 def show_ssd_cache(request: requests.Request, host: str
                    ) -> dict[str, typing.Any]:

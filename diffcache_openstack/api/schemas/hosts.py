@@ -43,7 +43,6 @@ _STANDING = {
     'reason': common.TEXT_OR_NULL, 'mbps': common.NUMBER_OR_NULL,
     'transfers': common.COUNT, 'failures': common.COUNT,
     'bytes': common.COUNT}
-# From version 1.8 on.
 _NETWORK = {
     'fill': common.or_null(common.closed({
         'max_rate': common.COUNT_OR_NULL,
@@ -58,7 +57,7 @@ _NETWORK = {
 SHOW = common.closed({'host': common.closed({
     **_HOST, 'links': common.closed({
         'local': common.NUMBER, 'peer': common.NUMBER,
-        'repo': common.NUMBER}), **_NETWORK}, _NETWORK)})
+        'repo': common.NUMBER}), **_NETWORK})})
 
 OBJECTS_QUERY = common.paged_query({
     'kind': {**_KIND, 'description': 'List only objects of this kind.'}})

@@ -27,10 +27,10 @@ _PATCH = common.closed({
 LIST_QUERY = common.paged_query({
     'base': {**_ENDS, 'description':
              'List only patches from this template or content; may be'
-             ' repeated from version 1.17 on.'},
+             ' repeated.'},
     'target': {**_ENDS, 'description':
                'List only patches to this template or content; may be'
-               ' repeated from version 1.17 on.'}})
+               ' repeated.'}})
 LIST = common.listing('patches', _PATCH)
 PAIRS_QUERY = common.paged_query({
     'base': {**common.TEMPLATE, 'description':

@@ -25,7 +25,6 @@ _PLAN = {
     'gap': common.NUMBER_OR_NULL, 'proved_optimal': common.BOOLEAN,
     'solver_seconds': common.NUMBER, 'created_at': common.INSTANT,
     'changes': {'type': 'object'}, 'error': common.TEXT_OR_NULL,
-    # From version 1.8 on.
     'move_wan_bytes': common.COUNT_OR_NULL,
     'move_lan_bytes': common.COUNT_OR_NULL,
     'fill_seconds': common.NUMBER_OR_NULL,
@@ -34,8 +33,6 @@ _PLAN = {
     'cost_wan_bytes': common.COUNT_OR_NULL,
     'objective': {'type': ['string', 'null'],
                   'enum': ['seconds', 'wan_bytes', None]}}
-_NEW = ['move_wan_bytes', 'move_lan_bytes', 'fill_seconds', 'saved_seconds',
-        'saved_wan_bytes', 'cost_wan_bytes', 'objective']
 _ITEM = common.closed({
     'host': common.NAME, 'kind': _KIND, 'id': common.HASH,
     'bytes': common.COUNT, 'priority': common.COUNT,
@@ -65,11 +62,11 @@ CHANGES = common.query({
 LIST_QUERY = common.paged_query({
     'site': {**common.SITE, 'description': 'List only plans of this site.'},
     'state': {**_STATE, 'description': 'List only plans in this state.'}})
-LIST = common.listing('plans', common.closed(_PLAN, _NEW))
+LIST = common.listing('plans', common.closed(_PLAN))
 SHOW = common.closed({'plan': common.closed({
     **_PLAN, 'hosts': {'type': 'array', 'items': common.NAME},
-    'items': {'type': 'array', 'items': _ITEM}}, _NEW)})
-CREATED = common.closed({'plan': common.closed(_PLAN, _NEW)})
+    'items': {'type': 'array', 'items': _ITEM}})})
+CREATED = common.closed({'plan': common.closed(_PLAN)})
 
 CREATE = common.closed({'plan': common.closed({
     'site': common.SITE,

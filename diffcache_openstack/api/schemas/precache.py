@@ -56,7 +56,7 @@ _HIDEABLE = {'type': ['array', 'null'], 'items': common.NAME}
 _BOOT_SET = {'boot_set': {
     **common.BOOLEAN, 'description':
     'Cache the boot sets of the images: what boots read, on hosts that need'
-    ' not have the images; from version 1.15 on.'}}
+    ' not have the images.'}}
 _JOB = common.closed({
     'id': common.UUID, 'project_id': common.TEXT_OR_NULL,
     'user_id': common.TEXT_OR_NULL, 'state': _STATE,
@@ -64,7 +64,7 @@ _JOB = common.closed({
     'request_id': common.TEXT_OR_NULL, 'created_at': common.INSTANT,
     'updated_at': common.INSTANT, 'progress': _PROGRESS,
     **_CHANGEABLE, **_TARGETS, **_BOOT_SET, 'hosts': _HIDEABLE,
-    'aggregates': _HIDEABLE}, _BOOT_SET)
+    'aggregates': _HIDEABLE})
 
 LIST_QUERY = common.paged_query({
     'state': {**_STATE, 'description': 'List only jobs in this state.'},
@@ -77,14 +77,14 @@ TARGETS_QUERY = common.paged_query({
     'state': {**_TARGET_STATE, 'description':
               'List only targets in this state.'},
     'host': {**common.NAME, 'description': 'List only targets on this host.'}})
-_SINCE_1_3 = {'attempts': common.COUNT, 'retry_at': common.INSTANT_OR_NULL}
 TARGETS = common.listing('targets', common.closed({
     'id': common.STRING, 'host': common.TEXT_OR_NULL,
     'template_id': common.TEMPLATE,
     'state': _TARGET_STATE,
     'way': common.TEXT_OR_NULL, 'bytes_total': common.COUNT,
     'bytes_done': common.COUNT, 'message': common.TEXT_OR_NULL,
-    'updated_at': common.INSTANT, **_SINCE_1_3}, _SINCE_1_3))
+    'attempts': common.COUNT, 'retry_at': common.INSTANT_OR_NULL,
+    'updated_at': common.INSTANT}))
 
 _OPTIONAL = [*_CHANGEABLE, *_TARGETS, *_BOOT_SET]
 CREATE = common.closed({'precache_job': {

@@ -35,8 +35,6 @@ _PROFILE = {
     'generation': common.COUNT, 'instances': common.COUNT,
     'chunks': common.COUNT, 'carried_from': common.TEXT_OR_NULL,
     'created_at': common.INSTANT, 'updated_at': common.INSTANT}
-# Older versions of the API do not have it.
-_OPTIONAL = ['carried_from']
 
 LIST_QUERY = common.paged_query({
     'image_id': {**common.TEMPLATE, 'description':
@@ -45,10 +43,9 @@ LIST_QUERY = common.paged_query({
                    'description': 'List only profiles of this project.'},
     'label': {**_LABEL, 'description': 'List only profiles with this label,'
               ' such as the name of a flavor.'}})
-LIST = common.listing('profiles', common.closed(_PROFILE, _OPTIONAL))
+LIST = common.listing('profiles', common.closed(_PROFILE))
 SHOW = common.closed({'profile': common.closed({
-    **_PROFILE, 'chunk': common.COUNT, 'rows': _rows(_COUNT, _MEAN)},
-    _OPTIONAL)})
+    **_PROFILE, 'chunk': common.COUNT, 'rows': _rows(_COUNT, _MEAN)})})
 IMPORT = common.closed({'profile': common.closed({
     'image_id': {**common.TEMPLATE, 'description': 'Image that it is of.'},
     'label': {**_LABEL, 'description': 'Label of the servers that it is for;'

@@ -42,5 +42,5 @@ REPORT = common.closed({'report': common.closed({
     'requests': {'type': 'array', 'items': _WAY},
     'whole_bytes': common.COUNT, 'wan_bytes': common.COUNT,
     'repository_mbps': common.closed({
-        'assumed': common.NUMBER_OR_NULL, 'measured': common.NUMBER_OR_NULL})},
-    ['repository_mbps'])})
+        'assumed': common.NUMBER_OR_NULL,
+        'measured': common.NUMBER_OR_NULL})})})

@@ -23,11 +23,9 @@ _TEMPLATE = {
     'owner': common.TEXT_OR_NULL, 'visibility': _VISIBILITY,
     'status': _STATUS, 'family': common.TEXT_OR_NULL,
     'created_at': common.INSTANT, 'host_count': common.COUNT_OR_NULL,
-    # From version 1.1 on.
     'members': common.COUNT,
-    # From version 1.8 on.
     'compressed_size': common.COUNT_OR_NULL}
-_ENTRY = common.closed(_TEMPLATE, ['members', 'compressed_size'])
+_ENTRY = common.closed(_TEMPLATE)
 
 LIST_QUERY = common.paged_query({
     'name': {**common.NAME, 'description':
@@ -52,11 +50,9 @@ SHOW = common.closed({'template': _ENTRY})
 
 _LOCATION = common.closed({
     'host': common.NAME, 'site': common.SITE, 'bytes': common.COUNT,
-    # From version 1.8 on.
     'held': {'type': 'boolean', 'description':
              "Whether the host's cache has it."},
     'borrowed': {'type': 'boolean', 'description':
-                 "Whether the agent reads it from Nova's image cache."}},
-    ['held', 'borrowed'])
+                 "Whether the agent reads it from Nova's image cache."}})
 LOCATIONS = common.closed({
     'locations': {'type': 'array', 'items': _LOCATION}})

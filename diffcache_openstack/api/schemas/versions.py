@@ -29,9 +29,8 @@ _ALPHA = {'type': 'string', 'pattern': r'^(auto|0(\.[0-9]{1,6})?|1(\.0+)?)$',
           'Part of the chunk groups to store as differential: 0 takes the'
           ' least storage, 1 restores fastest, auto keeps restores fast'
           ' enough.'}
-# Since version 1.6.
-_ERROR_CODE = {'error_code': {'type': ['string', 'null'], 'description':
-                              'Class of the error, stable.'}}
+_ERROR_CODE = {'type': ['string', 'null'], 'description':
+               'Class of the error, stable.'}
 _CHANGEABLE = {
     'name': {**common.LABEL, 'description':
              'Human-readable name; need not be unique.'},
@@ -48,13 +47,14 @@ _VERSION = common.closed({
     'size': common.COUNT, 'bytes_changed': common.COUNT,
     'bytes_read': common.COUNT, 'bytes_stored': common.COUNT,
     'seconds': common.NUMBER_OR_NULL, 'pause_ms': common.NUMBER_OR_NULL,
-    'quiesced': common.BOOLEAN, 'error': common.TEXT_OR_NULL, **_ERROR_CODE,
+    'quiesced': common.BOOLEAN, 'error': common.TEXT_OR_NULL,
+    'error_code': _ERROR_CODE,
     'created_at': common.INSTANT, 'updated_at': common.INSTANT,
     'disks': {'type': 'array', 'items': common.closed({
         'device': common.STRING, 'size': common.COUNT})},
     'task': {'anyOf': [{'type': 'null'}, common.closed({
         'id': common.UUID, 'kind': _KIND, 'state': _TASK_STATE,
-        'done': common.COUNT, 'total': common.COUNT})]}}, _ERROR_CODE)
+        'done': common.COUNT, 'total': common.COUNT})]}})
 
 LIST_QUERY = common.paged_query({
     'server_id': {**_SERVER, 'description':
@@ -85,7 +85,7 @@ RESTORE = common.closed({'restore': common.query({
                'description':
                'Write only what differs in place (rollback), or write'
                ' whole new disks (rebuild); auto, the default, chooses the'
-               ' cheaper one. Since version 1.4.'}})})
+               ' cheaper one.'}})})
 EXPORT = common.closed({'export': common.query({
     'name': {**common.LABEL, 'description':
              'Name of the image.'}})})
@@ -99,9 +99,8 @@ _TASK = common.closed({
     'done': common.COUNT, 'total': common.COUNT,
     'result': {'type': 'object', 'description':
                'Result; depends on the kind.'},
-    'error': common.TEXT_OR_NULL, **_ERROR_CODE,
-    'created_at': common.INSTANT, 'updated_at': common.INSTANT},
-    _ERROR_CODE)
+    'error': common.TEXT_OR_NULL, 'error_code': _ERROR_CODE,
+    'created_at': common.INSTANT, 'updated_at': common.INSTANT})
 TASKS_QUERY = common.paged_query({
     'server_id': {**_SERVER, 'description': 'List only tasks on this server.'},
     'version_id': {**common.UUID, 'description':

@@ -17,7 +17,7 @@ import urllib.parse
 from openstack import exceptions
 from openstack import resource
 
-MAX_MICROVERSION = '1.19'
+MAX_MICROVERSION = '1.0'
 
 _FILTERS_OF_PAGES = ('limit', 'marker')
 

@@ -32,7 +32,7 @@ class HydrationTab(servers.ServerTab):
 
     def get_hydration_data(self) -> list:
         """Return the only row; none if the server reads a whole file."""
-        # An older service has no hydrations.
+        # A server that reads a whole file has none.
         with api.reported(self.request,
                           _('Could not show how far the image is')), \
                 contextlib.suppress(sdk_exceptions.NotFoundException):

@@ -35,7 +35,7 @@ def label_of(profile: typing.Any) -> typing.Any:
 def source_of(profile: typing.Any) -> str | None:
     """Return the address of the image that a profile was carried from.
 
-    :returns: None if servers have read this one, or an older service answers
+    :returns: None if servers have read this one
     """
     source = profile.carried_from
     return urls.reverse(IMAGE, args=[source]) if source else None

@@ -15,7 +15,6 @@ Where it is and how it would get to a host is for operators, by the default
 rules of the API; what its servers read is for all who see the image.
 """
 
-import contextlib
 import typing
 
 from django import http
@@ -88,9 +87,7 @@ def _profile(request, image):
     """Return what the template shows of the profile of the most servers."""
     if not policy.check(_PROFILES, request):
         return {}
-    # An older service has no profiles.
-    with api.reported(request, _('Could not list the profiles')), \
-            contextlib.suppress(sdk_exceptions.NotFoundException):
+    with api.reported(request, _('Could not list the profiles')):
         found = api.first(api.client(request).profiles, _MOST,
                           image_id=image.id)
         if found:

@@ -165,8 +165,7 @@ def _repository_mbps(report, kind):
 
     :param kind: assumed (the lowest) or measured (the highest)
     """
-    # A service before version 1.19 has neither.
-    return report.get('repository_mbps', {}).get(kind)
+    return report['repository_mbps'].get(kind)
 
 
 class WhatIfTab(tabs.Tab):

@@ -38,12 +38,10 @@ class TestHydrations(base.ScenarioTest):
 
     @staticmethod
     def api(manager: typing.Any) -> diffcache_client.DiffCacheClient:
-        """Return a tenant's client, with the version that has hydrations."""
-        client = diffcache_client.DiffCacheClient(
+        """Return a tenant's client."""
+        return diffcache_client.DiffCacheClient(
             manager.auth_provider, diffcache_client.SERVICE,
             CONF.identity.region)
-        client.microversion = '1.11'
-        return client
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a41')
     def test_paused_resumed_and_whole(self) -> None:

@@ -26,7 +26,7 @@ class DiffCacheClient(rest_client.RestClient):
 
     api_version = 'v1'
     #: The microversion that requests ask for; None for none.
-    microversion: str | None = '1.6'
+    microversion: str | None = '1.0'
 
     def get_headers(self, accept_type: str | None = None,
                     send_type: str | None = None) -> dict[str, str]:

@@ -133,7 +133,7 @@ class TestGuide(guides.Reader, nova_hosts.NovaTest):
         found = self.trial.admin.session.get(
             f'/v1/volume-caches/{self.volume}', raise_exc=False,
             endpoint_filter={'service_type': 'diffcache'},
-            headers={'OpenStack-API-Version': 'diffcache 1.9'})
+            headers={'OpenStack-API-Version': 'diffcache 1.0'})
         volume = found.ok and found.json()['volume_cache']
         return volume if volume and volume['host'] == self.host else None
 

@@ -284,7 +284,7 @@ class TestCached(VolumeTest):
         found = self.trial.admin.session.get(
             f'/v1/volume-caches/{volume}/curve', raise_exc=False,
             endpoint_filter={'service_type': 'diffcache'},
-            headers={'OpenStack-API-Version': 'diffcache 1.9'})
+            headers={'OpenStack-API-Version': 'diffcache 1.0'})
         return found.ok and self.type(
             f'volume cache curve show {volume} -f json')
 

@@ -11,13 +11,18 @@
 #    under the License.
 """What every request passes, whichever resource it is for."""
 
+import dataclasses
 import queue
 import re
+from unittest import mock
 
+import fixtures
 from oslo_context import context
 from oslo_db import exception as db_exception
 
 from diffcache_openstack.api import app
+from diffcache_openstack.api import fields
+from diffcache_openstack.api import handlers
 from diffcache_openstack.api import microversions
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
@@ -82,11 +87,41 @@ class TestVersions(base.ApiTest):
             **{'OpenStack-API-Version': 'compute 2.90'})
         self.assertEqual('diffcache 1.0', headers['OpenStack-API-Version'])
 
+
+class TestNeighbour(base.ApiTest):
+    """A made later release: its version 1.1 has one more field and route."""
+
+    NEW = microversions.Version(1, 1)
+
+    def patch(self, owner, name, value):
+        self.useFixture(fixtures.MockPatchObject(owner, name, value))
+
+    def setUp(self):
+        self.patch(microversions, 'VERSIONS', [microversions.MINIMUM,
+                                               self.NEW])
+        self.patch(microversions, 'MAXIMUM', self.NEW)
+        self.enterContext(mock.patch.dict(fields.TEMPLATE.fields, {
+            'members': fields.Field(since=self.NEW)}))
+        routes = [
+            dataclasses.replace(route, since=self.NEW)
+            if route.path == '/v1/hosts' else route
+            for route in handlers.routes()]
+        self.patch(handlers, 'routes', lambda: routes)
+        super().setUp()
+        # The schema of the route has no optional field of a later version.
+        self.conf.set_override('response_validation', 'ignore', 'api')
+
     def test_field_of_a_later_version(self):
         path = '/v1/templates/t1'
         old = self.get(path, version='1.0')['template']
         new = self.get(path, version='1.1')['template']
         self.assertEqual({**old, 'members': 1}, new)
+        self.assertNotIn('members', old)
+
+    def test_route_of_a_later_version(self):
+        error = self.refused(404, 'GET', '/v1/hosts', version='1.0')
+        self.assertIn('requires version 1.1', error['detail'])
+        self.get('/v1/hosts', version='1.1')
 
 
 class TestErrors(base.ApiTest):

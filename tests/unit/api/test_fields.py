@@ -396,18 +396,6 @@ class TestFields(FilledTest):
         self.assertEqual('busy', found['error_code'])
         self.assertIn('try again later', found['error'])
 
-    def test_older_versions_lack_newer_fields(self):
-        for user in ('admin', 'member'):
-            found = self.get(f'/v1/versions/{self.version}', user=user,
-                             version='1.5')['version']
-            self.assertNotIn('error_code', found)
-            self.assertIn('host', found)
-            self.assertTrue(found['error'])
-            [target, *_others] = self.get(
-                f'/v1/precache-jobs/{self.job}/targets', user=user,
-                version='1.2')['targets']
-            self.assertNotIn('attempts', target)
-
     def test_targets_have_novas_ids_of_hosts(self):
         path = f'/v1/precache-jobs/{self.job}/targets'
         first = self.get(f'{path}?limit=3', user='member')

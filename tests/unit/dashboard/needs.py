@@ -42,7 +42,7 @@ _STUBBED = {each: each.__init__ for each in (
 _SERVICE = 'http://public.example.com:8796'
 ENDPOINT = f'{_SERVICE}/v1'
 _ROOT = {'versions': [{
-    'id': 'v1', 'status': 'CURRENT', 'min_version': '1.0', 'version': '1.14',
+    'id': 'v1', 'status': 'CURRENT', 'min_version': '1.0', 'version': '1.0',
     'links': [{'rel': 'self', 'href': f'{ENDPOINT}/'}]}]}
 
 

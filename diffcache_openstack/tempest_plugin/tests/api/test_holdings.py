@@ -23,13 +23,6 @@ HOLDINGS = 'holdings'
 
 class TestHoldings(base.ApiTest):
 
-    @classmethod
-    def setup_clients(cls) -> None:
-        """Ask for the version that has them."""
-        super().setup_clients()
-        for client in (cls.admin, cls.member, cls.other, cls.reader):
-            client.microversion = '1.17'
-
     @decorators.idempotent_id('1b7e5d92-40c3-4f6a-9e18-6a2d70c4b301')
     def test_without_token(self):
         request = urllib.request.Request(f'{self.admin.base_url}/{HOLDINGS}')
@@ -50,14 +43,6 @@ class TestHoldings(base.ApiTest):
                               HOLDINGS, **query)
         self.assertRaises(exceptions.NotFound, self.admin.fetch, HOLDINGS,
                           not_in_plan=base.UNKNOWN)
-
-    @decorators.idempotent_id('1b7e5d92-40c3-4f6a-9e18-6a2d70c4b304')
-    def test_since_a_version(self):
-        client = self.client_of(self.os_admin)
-        client.microversion = '1.16'
-        self.assertRaises(exceptions.NotFound, client.fetch, HOLDINGS)
-        self.assertRaises(exceptions.BadRequest, client.fetch, 'patches',
-                          target=['none', 'nothing'])
 
     @decorators.idempotent_id('1b7e5d92-40c3-4f6a-9e18-6a2d70c4b305')
     def test_of_a_site(self):

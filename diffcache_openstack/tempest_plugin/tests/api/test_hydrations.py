@@ -24,13 +24,6 @@ UNKNOWN = f'{HYDRATIONS}/{base.UNKNOWN}'
 
 class TestHydrations(base.ApiTest):
 
-    @classmethod
-    def setup_clients(cls) -> None:
-        """Ask for the version that has them."""
-        super().setup_clients()
-        for client in (cls.admin, cls.member, cls.other, cls.reader):
-            client.microversion = '1.11'
-
     @staticmethod
     def document(**settings):
         """Return a change."""

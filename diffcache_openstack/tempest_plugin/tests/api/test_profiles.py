@@ -26,13 +26,6 @@ ROWS = [[0, 2, 1500.0]]
 
 class TestProfiles(base.ApiTest):
 
-    @classmethod
-    def setup_clients(cls) -> None:
-        """Ask for the version that has them."""
-        super().setup_clients()
-        for client in (cls.admin, cls.member, cls.other, cls.reader):
-            client.microversion = '1.10'
-
     def public_image(self):
         """Return the ID of a public image; skip if there is none."""
         found = self.admin.fetch('templates', status='active',

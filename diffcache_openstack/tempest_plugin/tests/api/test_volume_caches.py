@@ -24,13 +24,6 @@ CACHES = 'ssd-caches'
 
 class TestVolumeCaches(base.ApiTest):
 
-    @classmethod
-    def setup_clients(cls) -> None:
-        """Ask for the version that has them."""
-        super().setup_clients()
-        for client in (cls.admin, cls.member, cls.other, cls.reader):
-            client.microversion = '1.9'
-
     @decorators.idempotent_id('5e0f2b7c-41d8-4b0a-9a53-7c1d6e2f8a01')
     def test_without_token(self):
         for path in (VOLUMES, CACHES):

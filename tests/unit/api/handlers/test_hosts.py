@@ -94,12 +94,12 @@ class TestShow(base.ApiTest):
         self.api.report_network(self.ctxt, 'h1', objects.HostNetwork(
             **values))
 
-    def test_what_it_reported_of_its_links_is_shown_since_1_8(self):
+    def test_what_it_reported_of_its_links_is_shown(self):
         counts = {'transfers': 3, 'failures': 1, 'bytes': 10 ** 9}
         names = ('fill', 'measured', 'repositories', 'clients')
 
         def show(host):
-            found = self.get(f'/v1/hosts/{host}', version='1.8')['host']
+            found = self.get(f'/v1/hosts/{host}')['host']
             return [found[name] for name in names]
 
         self.assertEqual([None, None, [], []], show('h1'))
@@ -122,8 +122,6 @@ class TestShow(base.ApiTest):
             []], show('h1'))
         self.assertEqual([None, None, [], [{'host': 'h1', **hub}]],
                          show('hub'))
-        found = self.get('/v1/hosts/h1', version='1.7')['host']
-        self.assertEqual(set(), found.keys() & set(names))
 
     def test_measured_links_are_those_of_routes_if_options_say_so(self):
         def seconds():
@@ -257,12 +255,6 @@ class TestHoldings(base.ApiTest):
             404, 'GET', f'{self.PATH}?not_in_plan={base.unknown_id()}')
         self.assertIn('image cache plan list', error['detail'])
 
-    def test_since_a_version(self):
-        error = self.refused(404, 'GET', self.PATH, version='1.16')
-        self.assertIn('This requires version 1.17', error['detail'])
-        status, _body, _headers = self.call('GET', self.PATH, version='1.17')
-        self.assertEqual(200, status)
-
     def test_rights_are_those_of_the_listing_of_a_host(self):
         for path in (self.PATH, '/v1/hosts/h1/objects'):
             self.assertEqual(401, self.call('GET', path, user=None)[0])
@@ -313,11 +305,6 @@ class TestPendingImages(base.ApiTest):
         self.report()
         self.assertEqual([], self.get(self.PATH)['pending_images'])
 
-    def test_since_a_version(self):
-        self.refused(404, 'GET', self.PATH, version='1.6')
-        status, body, _headers = self.call('GET', self.PATH, version='1.7')
-        self.assertEqual((200, ['pending_images']), (status, list(body)))
-
 
 class TestDelete(base.ApiTest):
 
@@ -333,12 +320,6 @@ class TestDelete(base.ApiTest):
         for word in ('h2', seen[:16], 'diffcache-agent', 'host_timeout'):
             self.assertIn(word, error['detail'])
         self.get('/v1/hosts/h2')
-
-    def test_one_that_is_alive_is_before_version_1_5(self):
-        status, _body, _headers = self.call('DELETE', '/v1/hosts/h2',
-                                            version='1.4')
-        self.assertEqual(204, status)
-        self.refused(404, 'GET', '/v1/hosts/h2')
 
 
 class TestBootSets(base.ApiTest):
@@ -371,10 +352,6 @@ class TestBootSets(base.ApiTest):
             'boot_sets'])
         self.assertEqual([two], self.get(
             f'{self.PATH}?marker={database.content(1)}')['boot_sets'])
-
-    def test_since_a_version(self):
-        error = self.refused(404, 'GET', self.PATH, version='1.14')
-        self.assertEqual('diffcache.not_found', error['code'])
 
     def test_operators_alone_see_them(self):
         error = self.refused(403, 'GET', self.PATH, user='member')

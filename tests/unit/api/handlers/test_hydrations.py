@@ -205,12 +205,6 @@ class TestRights(HydrationsTest):
             error = self.refused(403, 'GET', path, user='nobody')
             self.assertIn('hydrations', error['detail'])
 
-    def test_since_a_version(self):
-        for path in ROUTES:
-            self.refused(404, 'GET', path, version='1.10')
-        self.refused(404, 'PATCH', PATH, {'hydration': {'generation': 0}},
-                     version='1.10')
-
 
 class TestReports(HydrationsTest):
 

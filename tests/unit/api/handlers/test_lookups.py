@@ -128,12 +128,6 @@ class TestLookups(base.ApiTest):
         found = self.lazy_boot('h1', 't1')
         self.assertEqual(found['read_bytes'], found['held_bytes'])
 
-    def test_earlier_versions_have_no_lazy_boots(self):
-        path = '/v1/lookups?host=h1&template_id=t1'
-        self.assertNotIn('lazy_boot',
-                         self.get(path, version='1.15')['lookup'])
-        self.assertIn('lazy_boot', self.get(path, version='1.16')['lookup'])
-
     def listed(self, template_id='t1', query=''):
         """The lookups of all hosts, by host."""
         return {each['host']: each for each in self.get(
@@ -186,8 +180,6 @@ class TestLookups(base.ApiTest):
         self.get(path, user='auditor')
         for query in ('?limit=0', '?host=h1', '?site='):
             self.refused(400, 'GET', path + query)
-        self.refused(404, 'GET', path, version='1.16')
-        self.get(path, version='1.17')
 
     def test_of_all_hosts_of_an_image_that_is_not_served(self):
         self.write(catalogue.put_template, database.template(

@@ -11,7 +11,6 @@
 #    under the License.
 """Plans over the API."""
 
-from diffcache_openstack import objects
 from tests.unit.api import base
 from tests.unit.conductor.endpoints import test_agents
 from tests.unit.db import database
@@ -50,7 +49,7 @@ class TestProposals(PlanTest):
         self.assertEqual([], self.get('/v1/plans?state=current')['plans'])
         self.assertIsNone(self.api.get_plan(self.ctxt, 'edge'))
 
-    def test_what_it_moves_and_saves_is_shown_since_1_8(self):
+    def test_what_it_moves_and_saves_is_shown(self):
         plan = self.propose()
         self.assertGreaterEqual(plan['move_wan_bytes'], 100 * test_agents.MB)
         self.assertGreaterEqual(plan['move_lan_bytes'], 0)
@@ -60,12 +59,7 @@ class TestProposals(PlanTest):
         self.assertEqual('seconds', plan['objective'])
         self.assertGreaterEqual(plan['cost_wan_bytes'], 0)
         path = f'/v1/plans/{plan["id"]}'
-        self.assertEqual(plan, self.get(path, version='1.8')['plan'])
-        older = self.get(path, version='1.7')['plan']
-        [listed] = self.get('/v1/plans', version='1.7')['plans']
-        for found in (older, listed):
-            self.assertEqual(
-                set(), found.keys() & {'objective', *objects.PLAN_FIGURES})
+        self.assertEqual(plan, self.get(path)['plan'])
         for user, status in ((None, 401), ('reader', 403), ('other', 403)):
             self.assertEqual(status, self.call('GET', path, user=user)[0])
 
@@ -190,7 +184,7 @@ class TestReasons(PlanTest):
         change = {'site': 'edge', 'changes': {'capacity_bytes': -10 ** 12}}
         for objective in ('seconds', 'wan_bytes'):
             answer = self.call('POST', '/v1/what-if', {'what_if': {
-                **change, 'objective': objective}}, version='1.8')[1]
+                **change, 'objective': objective}})[1]
             answer = answer['what_if']
             self.assertEqual(objective, answer['objective'])
             before, after = answer['before'], answer['after']
@@ -198,21 +192,8 @@ class TestReasons(PlanTest):
                 self.assertLess(before[name], after[name])
             self.assertLessEqual(answer['saving_wan'], 0)
         self.conf.set_override('objective', 'wan_bytes', 'planner')
-        answer = self.call('POST', '/v1/what-if', {'what_if': change},
-                           version='1.8')[1]
+        answer = self.call('POST', '/v1/what-if', {'what_if': change})[1]
         self.assertEqual('wan_bytes', answer['what_if']['objective'])
-
-    def test_what_if_has_objectives_since_1_8(self):
-        change = {'site': 'edge', 'changes': {'add_hosts': 1}}
-        answer = self.call('POST', '/v1/what-if', {'what_if': change},
-                           version='1.7')[1]['what_if']
-        self.assertEqual({'site', 'changes', 'before', 'after', 'saving'},
-                         set(answer))
-        self.assertEqual({'cost_s', 'lower_bound_s', 'mean_s'},
-                         set(answer['before']))
-        status = self.call('POST', '/v1/what-if', {'what_if': {
-            **change, 'objective': 'seconds'}}, version='1.7')[0]
-        self.assertEqual(400, status)
 
     def test_what_if_with_nonsense(self):
         for changes in ({'repository_mbps': 0}, {'add_hosts': -1},

@@ -47,8 +47,8 @@ class JobTest(base.ApiTest):
         """Have the conductor look after all jobs."""
         self.conductor._precacher.round()
 
-    def show(self, job, **arguments):
-        return self.get(f'{PATH}/{job["id"]}', **arguments)['precache_job']
+    def show(self, job):
+        return self.get(f'{PATH}/{job["id"]}')['precache_job']
 
     def targets(self, job, query=''):
         return self.get(f'{PATH}/{job["id"]}/targets{query}')['targets']
@@ -346,11 +346,3 @@ class TestBootSets(JobTest):
         self.round()
         [target] = self.targets(job)
         self.assertEqual('failed', target['state'])
-
-    def test_since_a_version(self):
-        wanted = {'precache_job': {'images': ['t1'], 'hosts': ['h2'],
-                                   'boot_set': True}}
-        self.refused(400, 'POST', PATH, wanted, version='1.14')
-        job = self.create()
-        self.assertIs(False, job['boot_set'])
-        self.assertNotIn('boot_set', self.show(job, version='1.14'))

@@ -165,13 +165,6 @@ class TestCarried(ProfilesTest):
             self.assertEqual((source, source), (
                 listed['carried_from'], shown['carried_from']))
 
-    def test_older_versions_do_not_have_the_field(self):
-        for version in ('1.10', '1.12'):
-            [listed] = self.get(PATH, version=version)['profiles']
-            shown = self.get(self.path, version=version)['profile']
-            self.assertNotIn('carried_from', listed)
-            self.assertNotIn('carried_from', shown)
-
     def test_others_are_not_carried(self):
         self.assertIsNone(self.create()['carried_from'])
 
@@ -223,10 +216,3 @@ class TestRefusals(ProfilesTest):
         for method in ('GET', 'DELETE'):
             self.refused(404, method, path, user='other')
         self.refused(404, 'GET', f'{PATH}/{base.unknown_id()}')
-
-    def test_since_a_version(self):
-        path = f'{PATH}/{self.create()["id"]}'
-        for method, where in (('GET', PATH), ('GET', path),
-                              ('POST', PATH), ('DELETE', path)):
-            body = self.wanted() if method == 'POST' else None
-            self.refused(404, method, where, body, version='1.9')

@@ -106,8 +106,6 @@ class TestSites(base.ApiTest):
         self.assertEqual({'assumed': 20.0, 'measured': 18.5}, self.rates())
         self.conf.set_override('measured_bandwidths', True, 'planner')
         self.assertEqual({'assumed': 2.5, 'measured': 18.5}, self.rates())
-        self.assertNotIn('repository_mbps', self.get(
-            '/v1/sites/edge/report', version='1.18')['report'])
 
     def test_rates_are_those_of_all_hosts_of_the_site(self):
         now = objects_base.now()

@@ -68,17 +68,14 @@ class TestListing(base.ApiTest):
             found = self.get(f'/v1/templates?{query}')['templates']
             self.assertEqual(expected, [entry['id'] for entry in found])
 
-    def test_compressed_size_is_shown_since_1_8(self):
+    def test_compressed_size_is_shown(self):
         self.write(catalogue.put_template, database.template(
             1, owner=base.PROJECT, data_size=100 * test_agents.MB,
             compressed_size=40 * test_agents.MB), database.at(0))
-        shown = self.get('/v1/templates/t1', user='reader',
-                         version='1.8')['template']
+        shown = self.get('/v1/templates/t1', user='reader')['template']
         self.assertEqual(40 * test_agents.MB, shown['compressed_size'])
-        self.assertIsNone(self.get('/v1/templates/t2', version='1.8')
-                          ['template']['compressed_size'])
-        self.assertNotIn('compressed_size', self.get(
-            '/v1/templates/t1', user='reader', version='1.7')['template'])
+        self.assertIsNone(self.get('/v1/templates/t2')['template']
+                          ['compressed_size'])
 
     def share(self, members, visibility=objects.SHARED):
         self.write(catalogue.put_template, database.template(
@@ -125,12 +122,7 @@ class TestListing(base.ApiTest):
         self.assertEqual([
             {'host': host, 'site': 'edge', 'bytes': 50, 'held': held,
              'borrowed': True} for host, held in (('h1', True), ('h2', False))
-        ], self.get('/v1/templates/t1/locations', version='1.8')['locations'])
-        # Older versions know of caches only.
-        self.assertEqual(
-            [{'host': 'h1', 'site': 'edge', 'bytes': 50}],
-            self.get('/v1/templates/t1/locations', version='1.7')[
-                'locations'])
+        ], self.get('/v1/templates/t1/locations')['locations'])
 
 
 class TestPatches(base.ApiTest):
@@ -175,14 +167,6 @@ class TestPatches(base.ApiTest):
             path = link['href']
         self.assertEqual([database.patch(1, 2).id, database.patch(2, 1).id],
                          found)
-
-    def test_several_images_since_a_version(self):
-        path = '/v1/patches?target=t1&target=t2'
-        error = self.refused(400, 'GET', path, version='1.16')
-        self.assertIn('Parameter "target" is given twice', error['detail'])
-        self.assertIn('needs version 1.17', error['detail'])
-        self.get(path, version='1.17')
-        self.get('/v1/patches?target=t1&base=t2', version='1.0')
 
     def test_too_many_images(self):
         for count, status in ((50, 200), (51, 400)):
@@ -238,6 +222,3 @@ class TestPairs(base.ApiTest):
         self.assertEqual(whole, first['patch_pairs'] + rest['patch_pairs'])
         self.assertNotIn('patch_pairs_links', rest)
         self.refused(400, 'GET', '/v1/patch-pairs?marker=unknown')
-
-    def test_since(self):
-        self.refused(404, 'GET', '/v1/patch-pairs', version='1.7')

@@ -183,10 +183,6 @@ class TestSaving(VersionsTest):
                 'server_id': 'stopped', **values} if values else {}},
                 user='member')
 
-    def test_is_not_there_before_version_1_2(self):
-        error = self.refused(404, 'GET', PATH, version='1.1')
-        self.assertIn('1.2', error['detail'])
-
 
 def _age(session, task_id):
     """Have a task been sent long ago."""

@@ -54,17 +54,6 @@ class TestVolumes(VolumesTest):
         self.assertNotIn('curve', found)
         self.assertEqual(30720, found['guest_page_cache'])
 
-    def test_fields_of_later_versions(self):
-        later = {'1.9': {'admission', 'guest_page_cache'},
-                 '1.13': {'guest_page_cache'}, '1.14': set()}
-        every = set(self.get(PATH)['volume_cache'])
-        for version, missing in later.items():
-            found = self.get(PATH, version=version)['volume_cache']
-            self.assertEqual(missing, every - set(found), version)
-            [listed] = self.get('/v1/volume-caches?limit=1',
-                                version=version)['volume_caches']
-            self.assertEqual(set(found), set(listed))
-
     def test_a_host_of_an_earlier_release_reports_no_page_cache(self):
         self.report('h1', reports.volume(guest_page_cache=None))
         self.assertIsNone(self.get(PATH)['volume_cache']['guest_page_cache'])
@@ -166,18 +155,6 @@ class TestChanges(VolumesTest):
             self.assertEqual(('pass-through', 0), tuple(
                 body['volume_cache'][name] for name in ('mode', 'limit')))
 
-    def test_write_back_needs_a_version_that_knows_it(self):
-        settings = {'volume_cache': {'generation': 0, 'mode': 'write-back'}}
-        specs = {'volume_cache': {'specs': {
-            'diffcache:ssd_cache': 'write-back'}}}
-        for method, path, body in (('PATCH', PATH, settings),
-                                   ('PUT', f'{PATH}/specs', specs)):
-            error = self.refused(400, method, path, body, version='1.16')
-            self.assertIn('1.18', error['detail'])
-            status, body, _headers = self.call(method, path, body)
-            self.assertEqual((200, 'write-back'), (
-                status, body['volume_cache']['mode']))
-
     def test_specs_that_cannot_be_used(self):
         for specs in ({'diffcache:ssd_cache': 'fast'}, {'a': 1}, None, [],
                       {'diffcache:ssd_cache': 'write-through',
@@ -206,7 +183,6 @@ class TestChanges(VolumesTest):
             self.assertEqual(401, status)
             for user in ('member', 'reader', 'other'):
                 self.refused(403, method, path, body, user=user)
-            self.refused(404, method, path, body, version='1.8')
 
     def test_a_volume_that_the_host_does_not_have(self):
         self.cached.detach(reports.VOLUME)
@@ -297,10 +273,6 @@ class TestRights(VolumesTest):
         for path in ROUTES[3:]:
             for user in ('member', 'reader', 'other'):
                 self.refused(403, 'GET', path, user=user)
-
-    def test_since_a_version(self):
-        for path in ROUTES:
-            self.refused(404, 'GET', path, version='1.8')
 
 
 class TestReports(VolumesTest):

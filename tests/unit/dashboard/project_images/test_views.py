@@ -93,13 +93,6 @@ class ImageTest(needs.PageTest):
         self.assertContains(self.client.get(ADDRESS),
                             'Could not show the image: Broken.')
 
-    def test_an_older_service_has_no_profiles(self):
-        self.refuse('/profiles', 404, 'Not found.')
-        response = self.client.get(ADDRESS)
-        self.assertContains(response, '1.0 GB')
-        self.assertNotContains(response, 'image-cache-heat-map')
-        self.assertEqual([], self.messages(response))
-
     def test_texts_are_no_expressions_of_angular(self):
         self.assertContains(self.client.get(ADDRESS), 'ng-non-bindable')
 

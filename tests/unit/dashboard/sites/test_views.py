@@ -37,7 +37,8 @@ REPORT = {
              'held_objects': 2, 'bytes': 8 * 10 ** 9,
              'held_bytes': 4 * 10 ** 9},
     'held': {'templates': {'objects': 5, 'bytes': 6 * 10 ** 9}},
-    'requests': [WAY], 'wan_bytes': 10 ** 9, 'whole_bytes': 4 * 10 ** 9}
+    'requests': [WAY], 'wan_bytes': 10 ** 9, 'whole_bytes': 4 * 10 ** 9,
+    'repository_mbps': {'assumed': 20.0, 'measured': None}}
 HUB = {'name': 'hub', 'site': 'centre', 'role': 'repository', 'alive': False,
        'seen_at': '2026-11-23T17:00:00Z', 'capacity': 0,
        'held': {'objects': 0, 'bytes': 0}, 'clients': [
@@ -102,14 +103,13 @@ class DetailTest(needs.PageTest):
         self.assertEqual([], self.messages(response))
 
     def test_savings_without_a_measured_rate(self):
-        # As of a service before version 1.19, and of hosts without one.
-        for rates in {}, {'repository_mbps': {'assumed': 10.0,
-                                              'measured': None}}:
-            self.answer('/sites/edge/report', {'report': {**REPORT, **rates}})
-            response = self.client.get(f'{DETAIL}?tab=site__savings')
-            self.assertEqual([], self.messages(response))
-            self.assertContains(response, '3.0 GB (75%)')
-            self.assertNotContains(response, 'Mbit/s')
+        self.answer('/sites/edge/report', {'report': {
+            **REPORT, 'repository_mbps': {'assumed': 10.0,
+                                          'measured': None}}})
+        response = self.client.get(f'{DETAIL}?tab=site__savings')
+        self.assertEqual([], self.messages(response))
+        self.assertContains(response, '3.0 GB (75%)')
+        self.assertNotContains(response, 'Mbit/s')
 
     def test_no_host_is_shown_for_the_rates(self):
         self.client.get(f'{DETAIL}?tab=site__savings')
