@@ -39,8 +39,12 @@ def send(path: str | os.PathLike[str], command: str, *,
     """Send a command, and return the state of the cache after it.
 
     :param command: ``status``, ``attach``, ``recover``, ``resize``,
-        ``disconnect``, ``set``, ``flush``, ``invalidate``, ``detach``, or
-        ``epoch``, which ends one
+        ``disconnect``, ``set``, ``flush``, ``accept-loss``,
+        ``guest-ended``, ``invalidate``, ``detach``, or ``epoch``, which ends
+        one. While an origin has ``losses`` in the state, offsets and lengths
+        of what it lost, flushes of its volume are refused; ``accept-loss``
+        ends them by decision, and ``guest-ended`` because the guest that had
+        written has no memory any more
     :param fields: ``volume`` and, with ``attach``, ``origin``, ``mode``,
         ``limit``, ``sequential`` and ``admission``, the latter two 0 for
         none of its own; with ``recover``, ``origin``; with ``set``, any of

@@ -46,8 +46,15 @@ class _Volumes(columns.FormattableColumn):
             f'{name}: {volume["mode"]}, {volume["state"]}, {volume["blocks"]}'
             f' of {volume["limit"]} blocks, {volume["dirty"]} dirty,'
             f' {volume["hits"]} hits, {volume["misses"]} misses, export'
-            f' {volume["export"]}'
+            f' {volume["export"]}{_lost(volume["losses"])}'
             for name, volume in self._value.items())
+
+
+def _lost(losses: list[tuple[int, int]]) -> str:
+    if not losses:
+        return ''
+    count = sum(length for _, length in losses)
+    return f', {count} bytes lost by the origin from {losses[0][0]} on'
 
 
 _BLOCKS = numbers.whole(0, simulation.MAX_CAPACITY)
@@ -392,6 +399,28 @@ class Flush(_VolumeControl):
     """Write the dirty blocks of a volume back, and make its writes durable."""
 
     COMMAND = 'flush'
+
+
+class AcceptLoss(_VolumeControl):
+    """Accept that a volume's origin lost what was written to it.
+
+    The state of the volume shows what is lost, in ``losses``. Flushes of the
+    volume fail until its client has written that again, or until this.
+    Accept it only if the client can do without, for example after its file
+    systems were checked: it was told nothing else than that a flush failed.
+    """
+
+    COMMAND = 'accept-loss'
+
+
+class GuestEnded(_VolumeControl):
+    """Forget what was lost, because the guest has ended.
+
+    A guest without its memory expects to have lost what it did not flush.
+    Nova's driver does this by itself.
+    """
+
+    COMMAND = 'guest-ended'
 
 
 class _Discard(_VolumeControl):

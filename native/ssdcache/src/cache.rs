@@ -6,10 +6,13 @@
 
 mod access;
 mod attach;
+mod flush;
 mod latency;
 mod live;
+mod losses;
 pub mod origin;
 mod pace;
+mod ranges;
 mod read;
 mod state;
 mod status;
@@ -29,7 +32,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::device::disk::Disk;
 use crate::device::format::{checksum, Entry, BLOCK, MAX_ORIGIN, VOLUMES};
+use crate::device::losses::LossNotes;
 use crate::device::unsaved::Notes;
 use crate::device::{Device, DeviceError};
 use crate::partition::eviction::Policy;
@@ -197,6 +202,8 @@ pub struct Cache {
     pace: Pace,
     /// Tell which origins the device may have newer blocks of.
     unsaved: Option<Notes>,
+    /// Tell what origins lost.
+    loss_notes: Option<LossNotes>,
     options: Options,
     /// Who makes versions of blocks durable.
     committing: Mutex<()>,
@@ -383,7 +390,7 @@ impl Cache {
         let blocks = touched(offset, data.len());
         let end = offset + data.len() as u64;
         self.change(volume, offset..end, passes, |token| {
-            volume.origin.write_at(data, offset)?;
+            self.put(volume, offset..end, |origin| origin.write_at(data, offset))?;
             Counters::add(&volume.counters.origin_bytes_written, data.len() as u64);
             if volume.mode() == Mode::WriteThrough && self.is_active(volume) {
                 for block in blocks.clone() {
@@ -404,8 +411,9 @@ impl Cache {
         let _locked =
             (volume.mode() == Mode::WriteBack).then(|| volume.writing.lock(blocks.clone()));
         self.clean(volume, blocks)?;
-        self.change(volume, offset..offset + length, false, |_| {
-            volume.origin.zero(offset, length)
+        let range = offset..offset + length;
+        self.change(volume, range.clone(), false, |_| {
+            self.put(volume, range, |origin| origin.zero(offset, length))
         })
     }
 
@@ -424,7 +432,6 @@ impl Cache {
             self.fail(error);
         }
         let result = self.check_noted().and_then(|()| work(token));
-        volume.note_origin_write();
         let mut state = self.lock();
         for block in blocks {
             if let Some(slot) = state.end_write(volume.id, block, token) {
@@ -432,8 +439,8 @@ impl Cache {
             }
         }
         drop(state);
-        if recorded.is_ok() {
-            self.device.intents().end(volume.record, &range);
+        if let Ok(intents) = recorded {
+            self.device.intents().end(&intents);
         }
         result
     }
@@ -501,38 +508,6 @@ impl Cache {
         }
     }
 
-    /// Makes all completed writes to a volume durable.
-    ///
-    /// # Errors
-    /// The origin or the device cannot be flushed, or dirty blocks were lost with the device.
-    pub fn flush(&self, volume: &Volume) -> io::Result<()> {
-        if volume.mode() != Mode::WriteBack {
-            return volume.origin.sync();
-        }
-        self.commit()?;
-        self.check_lost(volume, 0..Block::MAX)?;
-        volume.sync_origin()
-    }
-
-    /// Writes the dirty blocks back that a volume has now, and makes all completed writes durable.
-    ///
-    /// # Errors
-    /// Dirty blocks cannot be written back, or the origin cannot be flushed.
-    pub fn flush_back(&self, volume: &Volume) -> Result<(), CacheError> {
-        self.write_back_now(volume)?;
-        self.flush(volume)
-            .map_err(|source| origin_error(volume, source))
-    }
-
-    /// Clears the intents of regions that were not written since the last call. To be called
-    /// every few seconds.
-    ///
-    /// # Errors
-    /// An origin or the device cannot be flushed.
-    pub fn settle(&self) -> io::Result<()> {
-        self.clear(&self.device.intents().idle())
-    }
-
     /// Writes all dirty blocks back, flushes all, and clears all intents. Without requests since, a
     /// power cut loses nothing.
     ///
@@ -550,18 +525,6 @@ impl Cache {
         ended
             .collect::<Result<(), CacheError>>()
             .map_err(io::Error::other)
-    }
-
-    fn clear(&self, intents: &[usize]) -> io::Result<()> {
-        if intents.is_empty() || self.has_failed() {
-            return Ok(());
-        }
-        for volume in self.volumes() {
-            volume.origin.sync()?;
-        }
-        self.device
-            .clear(intents)
-            .inspect_err(|error| self.fail(error))
     }
 
     /// Changes what a volume's cache does. What it has stays valid in any mode; dirty blocks are

@@ -9,6 +9,7 @@ pub mod disk;
 pub mod failure;
 pub mod format;
 pub mod intents;
+pub mod losses;
 pub mod unsaved;
 
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ use format::{
     array, looks_dirty, DirtyVersion, Entry, FormatError, Superblock, VolumeRecord, BLOCK, ENTRY,
     INTENTS, VOLUME, VOLUMES,
 };
-use intents::Intents;
+use intents::{Flushing, Intent, Intents};
 
 /// Entries that are read at once.
 const BATCH: u32 = 1 << 16;
@@ -233,19 +234,36 @@ impl Device {
         &self.intents
     }
 
-    /// Records a write to a range of a volume before its origin is written.
+    /// Records a write to a range of a volume before its origin is written. What is returned ends it,
+    /// see [`Intents::end`].
     ///
     /// # Errors
     /// The device cannot be written.
-    pub fn begin(&self, record: u16, range: &std::ops::Range<u64>) -> io::Result<()> {
+    pub fn begin(&self, record: u16, range: &std::ops::Range<u64>) -> io::Result<Vec<Intent>> {
         self.intents.begin(self.disk.as_ref(), record, range)
+    }
+
+    /// Notes that an origin was flushed.
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub fn end_flush(&self, record: u16, flushed: &Flushing) -> io::Result<()> {
+        self.intents.end_flush(self.disk.as_ref(), record, flushed)
+    }
+
+    /// Forgets the intents of a record that another volume gets.
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub fn forget_intents(&self, record: u16) -> io::Result<()> {
+        self.intents.forget(self.disk.as_ref(), record)
     }
 
     /// Clears intents after a flush of the origins: flushes the device before.
     ///
     /// # Errors
     /// The device cannot be written.
-    pub fn clear(&self, intents: &[usize]) -> io::Result<()> {
+    pub fn clear(&self, intents: &[Intent]) -> io::Result<()> {
         if intents.is_empty() {
             return Ok(());
         }

@@ -11,6 +11,7 @@ use diffcache_ssdcache::cache::origin::held::{self, Held};
 use diffcache_ssdcache::cache::origin::{self, Named, Origins};
 use diffcache_ssdcache::cache::{Attachment, Cache, CacheError, DirtyMax, Mode, Options};
 use diffcache_ssdcache::device::format::{FormatError, Kept, VolumeRecord, MAX_ORIGIN};
+use diffcache_ssdcache::device::losses::LossNotes;
 use diffcache_ssdcache::device::unsaved::Notes;
 use diffcache_ssdcache::device::{failure, Device, DeviceError, Place};
 use diffcache_ssdcache::partition::eviction::Policy;
@@ -279,7 +280,10 @@ impl Config {
         for attachment in &attachments {
             self.check_unsaved(&notes, attachment, former.as_ref())?;
         }
-        let cache = Cache::open(device, options, attachments)?.noting_unsaved(notes)?;
+        let losses = LossNotes::new(self.state()?, &number_of(BOOT_ID)?);
+        let cache = Cache::open(device, options, attachments)?
+            .noting_unsaved(notes)?
+            .noting_losses(losses);
         Ok(cache.noting_failure(Box::new(move |error| failure::note(&note, error))))
     }
 

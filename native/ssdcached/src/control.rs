@@ -94,6 +94,12 @@ enum Command {
     Recover { volume: String, origin: String },
     /// Writes the dirty blocks of a volume back, and makes what was written to it durable.
     Flush { volume: String },
+    /// Has flushes succeed although the origin of a volume lost what was written before.
+    #[serde(rename = "accept-loss")]
+    AcceptLoss { volume: String },
+    /// Says that the guest which used a volume has ended, and with it what it did not flush.
+    #[serde(rename = "guest-ended")]
+    GuestEnded { volume: String },
     /// Forgets what is cached of a volume.
     Invalidate {
         volume: String,
@@ -255,6 +261,8 @@ impl Commands {
                 let volume = cache.volume(&volume)?;
                 cache.flush_back(&volume)?;
             }
+            Command::AcceptLoss { volume } => cache.accept_loss(&*cache.volume(&volume)?),
+            Command::GuestEnded { volume } => cache.end_guest(&*cache.volume(&volume)?),
             Command::Invalidate {
                 volume,
                 discard_dirty,

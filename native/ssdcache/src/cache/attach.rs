@@ -13,7 +13,7 @@ use super::volume::{Mode, Volume};
 use super::{Cache, CacheError, Options};
 use crate::device::disk::Disk;
 use crate::device::format::{Entry, Kept, VolumeRecord, BLOCK, MAX_NAME, MAX_ORIGIN, VOLUMES};
-use crate::device::{Device, DirtyEntries};
+use crate::device::{Device, DeviceError, DirtyEntries};
 use crate::partition::{Partitioner, Settings, NEVER};
 use crate::Block;
 
@@ -96,10 +96,12 @@ impl Cache {
             pace: Pace::default(),
             note_failure: Box::new(|_| Ok(())),
             unsaved: None,
+            loss_notes: None,
             options,
             committing: Mutex::default(),
             detached: Mutex::default(),
         };
+        cache.take_over();
         for volume in cache.volumes() {
             if volume.mode() != Mode::WriteBack {
                 cache.drain(&volume)?;
@@ -325,6 +327,12 @@ pub(super) fn attach(
         if old.origin == wanted.origin && old.size == wanted.size {
             wanted.generation = old.generation;
         }
+    }
+    let had = places[place].as_ref().map(|old| old.origin);
+    if had != Some(wanted.origin) {
+        device
+            .forget_intents(place as u16)
+            .map_err(DeviceError::from)?;
     }
     let partition = state.blocks.add_partition(attachment.limit)?;
     state.blocks.set_admission(partition, admission);

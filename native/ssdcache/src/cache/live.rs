@@ -59,6 +59,8 @@ impl Cache {
                 return Err(error);
             }
         }
+        // A note of before is of clients that have left.
+        self.forget_losses(&volume);
         let volumes = self.volumes.write();
         let mut volumes = volumes.unwrap_or_else(PoisonError::into_inner);
         let place = volumes.partition_point(|other| other.id < volume.id);
@@ -172,10 +174,14 @@ impl Cache {
             return Err(CacheError::Detaching(volume.name().to_owned()));
         }
         let before = volume.size();
-        let now = volume
-            .origin
-            .size_now()
+        // The origin may be opened anew, which is not to lose what was not flushed.
+        let _closed = volume.close_gate();
+        let writing_back = self.begin_writing_back(volume);
+        let now = self
+            .sync_origin(volume)
+            .and_then(|()| volume.origin.size_now())
             .map_err(|source| origin_error(volume, source))?;
+        drop(writing_back);
         if now < before {
             return Err(CacheError::Smaller {
                 name: volume.name().to_owned(),
@@ -186,7 +192,6 @@ impl Cache {
         if now == before {
             return Ok(());
         }
-        let _closed = volume.close_gate();
         // What is cached of the block with the old end has zeroes for what is behind it.
         let partial = before - before % BLOCK as u64..before;
         if !partial.is_empty() {
@@ -249,7 +254,8 @@ impl Cache {
         }
         volume.set_mode(Mode::PassThrough);
         drop(closed);
-        self.flush(volume)
+        // No client can ask any more whether it lost something before.
+        self.sync_origin(volume)
             .map_err(|source| origin_error(volume, source))?;
         self.end_attachment(volume, &mut self.begin_changing())
     }
@@ -262,6 +268,7 @@ impl Cache {
     ) -> Result<(), CacheError> {
         self.device.write_record(volume.record, None)?;
         self.end_unsaved(volume)?;
+        self.forget_losses(volume);
         let none = [(volume.partition, 0)];
         self.lock().blocks.set_limits(&none)?;
         // Without the record, its entries are empty: to erase each would take longer.

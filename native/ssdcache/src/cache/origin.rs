@@ -231,6 +231,12 @@ impl Disk for Origin {
         }
     }
 
+    fn forget_lost(&self, offset: u64, length: u64) {
+        if let Some(file) = self.file.get() {
+            file.forget_lost(offset, length);
+        }
+    }
+
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
         self.file()?.zero(offset, length)
     }

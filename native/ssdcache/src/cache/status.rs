@@ -64,6 +64,8 @@ pub struct VolumeStatus {
     pub ssd_bytes_written: u64,
     pub origin_bytes_read: u64,
     pub origin_bytes_written: u64,
+    /// What its origin lost, for which flushes fail: offsets and lengths in bytes.
+    pub losses: Vec<(u64, u64)>,
     pub latency_us: BTreeMap<&'static str, Quantiles>,
 }
 
@@ -108,6 +110,7 @@ impl Cache {
                 ssd_bytes_written: get(&counters.ssd_bytes_written),
                 origin_bytes_read: get(&counters.origin_bytes_read),
                 origin_bytes_written: get(&counters.origin_bytes_written),
+                losses: volume.lost(),
                 latency_us: latencies
                     .map(|(name, latency)| (name, quantiles(latency)))
                     .into(),

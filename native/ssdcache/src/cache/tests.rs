@@ -7,6 +7,7 @@ mod disks;
 mod epochs;
 mod interleavings;
 mod live;
+mod losses;
 mod warm;
 mod write_back;
 

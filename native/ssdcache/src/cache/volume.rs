@@ -1,6 +1,5 @@
 //! One volume of a cache: its origin, its mode and what it counts.
 
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::{
@@ -11,6 +10,7 @@ use serde::Serialize;
 
 use super::access::{Access, Epoch};
 use super::latency::Latency;
+use super::losses::Losses;
 use super::origin::held::Held;
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord};
@@ -128,9 +128,7 @@ pub struct Volume {
     streams: Mutex<Streams>,
     /// Writes share it; a change of the mode takes it for itself.
     gate: RwLock<()>,
-    /// Whether the origin may have what it was not flushed for.
-    unsynced: AtomicBool,
-    syncing: Mutex<()>,
+    pub(super) losses: Losses,
 }
 
 /// Ranges of blocks that are being written, each by one request.
@@ -202,9 +200,7 @@ impl Volume {
             sequential: AtomicU64::new(sequential),
             streams: Mutex::new(Streams::new(sequential)),
             gate: RwLock::default(),
-            // An earlier process may have written to it.
-            unsynced: AtomicBool::new(true),
-            syncing: Mutex::default(),
+            losses: Losses::default(),
         }
     }
 
@@ -237,24 +233,6 @@ impl Volume {
     /// Waits for the end of all writes; others wait for the caller.
     pub(super) fn close_gate(&self) -> RwLockWriteGuard<'_, ()> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that the origin was written.
-    pub(super) fn note_origin_write(&self) {
-        self.unsynced.store(true, Ordering::Release);
-    }
-
-    /// Flushes the origin if it was written since the last time.
-    pub(super) fn sync_origin(&self) -> io::Result<()> {
-        let _one = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.unsynced.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let synced = self.origin.sync();
-        if synced.is_err() {
-            self.note_origin_write();
-        }
-        synced
     }
 
     /// The mode for new requests.

@@ -369,12 +369,19 @@ impl Cache {
         drop(state);
         let mut failed = Ok(());
         let mut copied = Vec::new();
+        let failures = volume.losses.failures();
         for run in chosen.chunks(RUN) {
             let result = self.copy_back(volume, run, &mut copied);
             failed = failed.and(result);
         }
         if !copied.is_empty() {
-            volume.origin.sync()?;
+            self.sync_origin(volume)?;
+            if volume.losses.failures() != failures {
+                // Another flush met the error: they stay dirty, and are written again.
+                return Err(io::Error::other(
+                    "the origin lost what was written meanwhile",
+                ));
+            }
             self.end_write_back(volume, &copied)?;
         }
         failed
@@ -413,7 +420,9 @@ impl Cache {
             let start = blocks[done].block * BLOCK as u64;
             let inside = (volume.size() - start).min(((end - done) * BLOCK) as u64) as usize;
             let part = &data[done * BLOCK..done * BLOCK + inside];
-            volume.origin.write_at(part, start)?;
+            self.put(volume, start..start + inside as u64, |origin| {
+                origin.write_at(part, start)
+            })?;
             Counters::add(&volume.counters.origin_bytes_written, inside as u64);
             copied.extend(&blocks[done..end]);
             done = end;

@@ -31,8 +31,18 @@ pub trait Disk: Send + Sync {
     /// Writes bytes at an offset so that they survive a power cut.
     fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes all that was written before survive a power cut.
+    /// Makes all that was written before survive a power cut. A failure may be reported only once,
+    /// after which what was written since the last success may be lost.
     fn sync(&self) -> io::Result<()>;
+
+    /// Whether what was written survives the end of every process of this host.
+    fn outlives_processes(&self) -> bool {
+        true
+    }
+
+    /// Has reads of a range return what the disk has, and not what the memory of the system has of
+    /// writes that were lost.
+    fn forget_lost(&self, _offset: u64, _length: u64) {}
 
     /// Replaces a range by zeroes, and returns its space if that is possible.
     fn zero(&self, offset: u64, length: u64) -> io::Result<()>;
@@ -69,6 +79,14 @@ impl<T: Disk> Disk for Arc<T> {
 
     fn sync(&self) -> io::Result<()> {
         self.as_ref().sync()
+    }
+
+    fn outlives_processes(&self) -> bool {
+        self.as_ref().outlives_processes()
+    }
+
+    fn forget_lost(&self, offset: u64, length: u64) {
+        self.as_ref().forget_lost(offset, length);
     }
 
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -124,6 +142,11 @@ impl Disk for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn forget_lost(&self, offset: u64, length: u64) {
+        // Advice: a system that does not take it goes on as before.
+        let _ = fadvise(self, offset, NonZeroU64::new(length), Advice::DontNeed);
     }
 
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {

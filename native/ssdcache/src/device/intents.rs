@@ -1,38 +1,67 @@
 //! Which regions of volumes are being written, as recorded on the device before their origins are.
 //!
-//! After a power cut, what is cached of a region with an intent is forgotten. An intent is cleared
-//! once its region was not written for a while, and origins and device were flushed after that.
+//! An intent says besides whether the origin was written since its last flush. The end of the process
+//! leaves that on the device, not that of the host. After a power cut, what is cached of a region
+//! with an intent is forgotten. An intent is cleared once its region was not written for a while,
+//! and origin and device were flushed after that.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
-
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::disk::Disk;
-use super::format::{Superblock, BLOCK, INTENTS};
+use super::format::{array, Superblock, BLOCK, INTENTS, VOLUMES};
 
 /// Bytes of a region.
 pub const REGION: u64 = 64 << 20;
+/// Bytes of an intent.
+const BYTES: usize = 8;
+/// Intents that there is room for.
+const PLACES: usize = INTENTS / BYTES;
+const RECORD_SHIFT: u32 = 40;
+const UNFLUSHED: u64 = 1 << 56;
+const USED: u64 = 1 << 57;
+/// The region that is all of them: of volumes for whose regions there is no room. Each volume has a
+/// place for it.
+const WHOLE: u64 = (1 << RECORD_SHIFT) - 1;
 
-/// Where the intent of a region is; regions may share one.
-fn bit(record: u16, region: u64) -> usize {
-    xxh3_64_with_seed(&region.to_le_bytes(), u64::from(record)) as usize % (INTENTS * 8)
-}
+/// A region of a volume's record.
+pub type Intent = (u16, u64);
 
-/// Writes to the regions of one intent.
-#[derive(Debug, Clone, Copy, Default)]
+/// Writes to a region.
+#[derive(Debug, Clone, Copy)]
 struct Activity {
+    /// Where its intent is on the device.
+    place: usize,
     running: u32,
     /// Whether a write began since the last look.
     recent: bool,
+    /// Whether a write began since the last flush of the origin.
+    unflushed: bool,
+    /// How many writes began.
+    writes: u64,
+}
+
+impl Activity {
+    fn at(place: usize, unflushed: bool) -> Self {
+        Self {
+            place,
+            running: 0,
+            recent: false,
+            unflushed,
+            writes: 0,
+        }
+    }
 }
 
 #[derive(Debug)]
 struct State {
-    bits: Vec<u8>,
-    active: HashMap<usize, Activity>,
+    /// As on the device.
+    bytes: Vec<u8>,
+    active: HashMap<u16, HashMap<u64, Activity>>,
+    /// Places without an intent, but those of whole volumes.
+    free: BTreeSet<usize>,
 }
 
 /// The intents of a device.
@@ -41,137 +70,292 @@ pub struct Intents {
     state: Mutex<State>,
 }
 
+/// What a flush of an origin concerns: regions, and how many writes to each had begun.
+pub struct Flushing(Vec<(u64, u64)>);
+
+impl State {
+    fn get(&self, record: u16, region: u64) -> Option<&Activity> {
+        self.active.get(&record)?.get(&region)
+    }
+
+    fn get_mut(&mut self, (record, region): Intent) -> Option<&mut Activity> {
+        self.active.get_mut(&record)?.get_mut(&region)
+    }
+
+    /// The intents of a range, with a place each; those that are new have none on the device yet.
+    fn of(&mut self, record: u16, range: &Range<u64>) -> Vec<u64> {
+        let wanted = range.start / REGION..range.end.div_ceil(REGION);
+        let mut found = Vec::new();
+        for region in wanted {
+            let known = self.get(record, region).is_some();
+            let region = match known || !self.free.is_empty() {
+                true => region,
+                false => WHOLE,
+            };
+            if self.get(record, region).is_none() {
+                let place = match region {
+                    WHOLE => Some(usize::from(record)),
+                    _ => self.free.pop_first(),
+                };
+                let of = self.active.entry(record).or_default();
+                of.extend(place.map(|place| (region, Activity::at(place, false))));
+            }
+            if found.last() != Some(&region) {
+                found.push(region);
+            }
+        }
+        found
+    }
+
+    fn remove(&mut self, (record, region): Intent) -> Option<usize> {
+        let of = self.active.get_mut(&record)?;
+        let place = of.remove(&region)?.place;
+        if of.is_empty() {
+            self.active.remove(&record);
+        }
+        self.put(place, 0);
+        if place >= VOLUMES {
+            self.free.insert(place);
+        }
+        Some(place)
+    }
+
+    fn put(&mut self, place: usize, intent: u64) {
+        self.bytes[place * BYTES..][..BYTES].copy_from_slice(&intent.to_le_bytes());
+    }
+
+    /// Writes an intent so that it survives the end of the process.
+    fn write(&self, device: &dyn Disk, place: usize) -> io::Result<()> {
+        let at = Superblock::intents_at() + (place * BYTES) as u64;
+        device.write_at(&self.bytes[place * BYTES..][..BYTES], at)
+    }
+
+    /// Writes intents so that they survive a power cut.
+    fn write_durably(&self, device: &dyn Disk, places: &[usize]) -> io::Result<()> {
+        let pages: BTreeSet<usize> = places.iter().map(|place| place * BYTES / BLOCK).collect();
+        for page in pages {
+            let start = page * BLOCK;
+            let at = Superblock::intents_at() + start as u64;
+            device.write_durably(&self.bytes[start..start + BLOCK], at)?;
+        }
+        Ok(())
+    }
+}
+
+fn encode((record, region): Intent, unflushed: bool) -> u64 {
+    let flag = if unflushed { UNFLUSHED } else { 0 };
+    USED | flag | u64::from(record) << RECORD_SHIFT | region
+}
+
 impl Intents {
     /// The intents that a device has.
     ///
     /// # Errors
     /// The device cannot be read.
     pub fn load(device: &dyn Disk) -> io::Result<Self> {
-        let mut bits = vec![0; INTENTS];
-        device.read_at(&mut bits, Superblock::intents_at())?;
-        let set = (0..INTENTS * 8).filter(|&bit| is_set(&bits, bit));
-        let active = set.map(|bit| (bit, Activity::default())).collect();
-        Ok(Self {
-            state: Mutex::new(State { bits, active }),
-        })
+        let mut bytes = vec![0; INTENTS];
+        device.read_at(&mut bytes, Superblock::intents_at())?;
+        let mut active: HashMap<u16, HashMap<u64, Activity>> = HashMap::new();
+        let mut free: BTreeSet<usize> = (VOLUMES..PLACES).collect();
+        for (place, intent) in bytes.chunks_exact(BYTES).enumerate() {
+            let intent = u64::from_le_bytes(array(intent));
+            if intent & USED != 0 {
+                let activity = Activity::at(place, intent & UNFLUSHED != 0);
+                let record = (intent >> RECORD_SHIFT) as u16;
+                active
+                    .entry(record)
+                    .or_default()
+                    .insert(intent & WHOLE, activity);
+                free.remove(&place);
+            }
+        }
+        let state = Mutex::new(State {
+            bytes,
+            active,
+            free,
+        });
+        Ok(Self { state })
     }
 
     /// Whether a region had an intent when the device was loaded, or has got one since.
     #[must_use]
     pub fn has(&self, record: u16, offset: u64) -> bool {
-        is_set(&self.lock().bits, bit(record, offset / REGION))
+        let state = self.lock();
+        let regions = [offset / REGION, WHOLE];
+        regions
+            .iter()
+            .any(|&region| state.get(record, region).is_some())
     }
 
-    /// Records on the device that a range is going to be written, if it is not recorded.
+    /// Records on the device that a range is going to be written, if it is not recorded. Returns what
+    /// [`end`](Self::end) is to be given.
     ///
     /// # Errors
     /// The device cannot be written.
-    pub fn begin(&self, device: &dyn Disk, record: u16, range: &Range<u64>) -> io::Result<()> {
+    pub fn begin(
+        &self,
+        device: &dyn Disk,
+        record: u16,
+        range: &Range<u64>,
+    ) -> io::Result<Vec<Intent>> {
         let mut state = self.lock();
-        let wanted = bits(record, range);
-        let new: Vec<usize> = wanted
-            .iter()
-            .copied()
-            .filter(|&bit| !is_set(&state.bits, bit))
-            .collect();
-        for bit in &new {
-            state.bits[bit / 8] |= 1 << (bit % 8);
-        }
-        let mut pages: Vec<usize> = new.iter().map(|bit| bit / 8 / BLOCK).collect();
-        pages.dedup();
-        for page in pages {
-            if let Err(error) = write_page(device, &state.bits, page, true) {
-                for bit in &new {
-                    state.bits[bit / 8] &= !(1 << (bit % 8));
-                }
-                return Err(error);
-            }
-        }
-        for bit in wanted {
-            let activity = state.active.entry(bit).or_default();
+        let regions = state.of(record, range);
+        let intents: Vec<Intent> = regions.into_iter().map(|region| (record, region)).collect();
+        let (mut new, mut known) = (Vec::new(), Vec::new());
+        for &intent in &intents {
+            let Some(activity) = state.get_mut(intent) else {
+                continue;
+            };
+            let place = activity.place;
+            let was_flushed = !std::mem::replace(&mut activity.unflushed, true);
             activity.running += 1;
             activity.recent = true;
+            activity.writes += 1;
+            let is_recorded = state.bytes[place * BYTES..][..BYTES] != [0; BYTES];
+            if was_flushed || !is_recorded {
+                state.put(place, encode(intent, true));
+            }
+            match is_recorded {
+                false => new.push(place),
+                true if was_flushed => known.push(place),
+                true => {}
+            }
         }
-        Ok(())
+        let recorded = known
+            .iter()
+            .try_for_each(|&place| state.write(device, place));
+        let recorded = recorded.and_then(|()| state.write_durably(device, &new));
+        if let Err(error) = recorded {
+            drop(state);
+            self.end(&intents);
+            return Err(error);
+        }
+        Ok(intents)
     }
 
     /// Ends what [`begin`](Self::begin) recorded.
-    pub fn end(&self, record: u16, range: &Range<u64>) {
+    pub fn end(&self, intents: &[Intent]) {
         let mut state = self.lock();
-        for bit in bits(record, range) {
-            if let Some(activity) = state.active.get_mut(&bit) {
+        for &intent in intents {
+            if let Some(activity) = state.get_mut(intent) {
                 activity.running = activity.running.saturating_sub(1);
             }
         }
     }
 
-    /// Returns the intents without a write since the last call: they may be cleared after a flush.
-    pub fn idle(&self) -> Vec<usize> {
-        let mut idle = Vec::new();
-        for (&bit, activity) in &mut self.lock().active {
-            if activity.running == 0 && !activity.recent {
-                idle.push(bit);
-            }
-            activity.recent = false;
-        }
-        idle
+    /// Begins a flush of an origin.
+    #[must_use]
+    pub fn begin_flush(&self, record: u16) -> Flushing {
+        let state = self.lock();
+        let regions = state.active.get(&record).into_iter().flatten();
+        let complete = regions.filter(|(_, activity)| activity.unflushed && activity.running == 0);
+        Flushing(
+            complete
+                .map(|(&region, activity)| (region, activity.writes))
+                .collect(),
+        )
     }
 
-    /// Returns the intents without a write that is under way.
-    pub fn finished(&self) -> Vec<usize> {
-        let mut finished = Vec::new();
-        for (&bit, activity) in &mut self.lock().active {
-            if activity.running == 0 {
-                activity.recent = false;
-                finished.push(bit);
-            }
-        }
-        finished
-    }
-
-    /// Clears intents unless a write began since. All origins and the device were flushed.
+    /// Ends a flush of an origin that succeeded.
     ///
     /// # Errors
     /// The device cannot be written.
-    pub fn clear(&self, device: &dyn Disk, intents: &[usize]) -> io::Result<()> {
+    pub fn end_flush(&self, device: &dyn Disk, record: u16, flushed: &Flushing) -> io::Result<()> {
         let mut state = self.lock();
-        for bit in intents {
-            let active = state.active.get(bit).copied().unwrap_or_default();
-            if active.running == 0 && !active.recent {
-                state.active.remove(bit);
-                state.bits[bit / 8] &= !(1 << (bit % 8));
-                write_page(device, &state.bits, bit / 8 / BLOCK, false)?;
+        for &(region, writes) in &flushed.0 {
+            let Some(activity) = state.get_mut((record, region)) else {
+                continue;
+            };
+            if activity.writes == writes {
+                activity.unflushed = false;
+                let place = activity.place;
+                state.put(place, encode((record, region), false));
+                state.write(device, place)?;
             }
         }
         Ok(())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The ranges of a volume that were written since its origin was flushed.
+    #[must_use]
+    pub fn unflushed(&self, record: u16, size: u64) -> Vec<Range<u64>> {
+        let state = self.lock();
+        let regions = state.active.get(&record).into_iter().flatten();
+        let unflushed = regions.filter(|(_, activity)| activity.unflushed);
+        let range = |(&region, _): (&u64, &Activity)| match region {
+            WHOLE => 0..size,
+            _ => (region * REGION).min(size)..((region + 1) * REGION).min(size),
+        };
+        unflushed
+            .map(range)
+            .filter(|range| !range.is_empty())
+            .collect()
     }
-}
 
-/// The intents of a range, each once.
-fn bits(record: u16, range: &Range<u64>) -> Vec<usize> {
-    let regions = range.start / REGION..range.end.div_ceil(REGION);
-    let mut bits: Vec<usize> = regions.map(|region| bit(record, region)).collect();
-    bits.sort_unstable();
-    bits.dedup();
-    bits
-}
+    /// Returns the intents without a write since the last call: they may be cleared after a flush.
+    pub fn idle(&self) -> Vec<Intent> {
+        self.select(|activity| {
+            let is_idle = !std::mem::take(&mut activity.recent);
+            is_idle && activity.running == 0
+        })
+    }
 
-fn is_set(bits: &[u8], bit: usize) -> bool {
-    bits[bit / 8] & 1 << (bit % 8) != 0
-}
+    /// Returns the intents without a write that is under way.
+    pub fn finished(&self) -> Vec<Intent> {
+        self.select(|activity| {
+            let is_finished = activity.running == 0;
+            activity.recent &= !is_finished;
+            is_finished
+        })
+    }
 
-/// Writes a page of the intents.
-fn write_page(device: &dyn Disk, bits: &[u8], page: usize, durable: bool) -> io::Result<()> {
-    let start = page * BLOCK;
-    let at = Superblock::intents_at() + start as u64;
-    let page = &bits[start..start + BLOCK];
-    if durable {
-        device.write_durably(page, at)
-    } else {
-        device.write_at(page, at)
+    fn select(&self, mut is_selected: impl FnMut(&mut Activity) -> bool) -> Vec<Intent> {
+        let mut selected = Vec::new();
+        for (&record, regions) in &mut self.lock().active {
+            for (&region, activity) in regions {
+                if is_selected(activity) {
+                    selected.push((record, region));
+                }
+            }
+        }
+        selected
+    }
+
+    /// Clears intents unless a write began since. Their origins and the device were flushed.
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub fn clear(&self, device: &dyn Disk, intents: &[Intent]) -> io::Result<()> {
+        let mut state = self.lock();
+        for &intent in intents {
+            let is_idle = |activity: &&Activity| activity.running == 0 && !activity.recent;
+            if state.get(intent.0, intent.1).filter(is_idle).is_none() {
+                continue;
+            }
+            if let Some(place) = state.remove(intent) {
+                state.write(device, place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the intents of a record that another volume gets.
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub fn forget(&self, device: &dyn Disk, record: u16) -> io::Result<()> {
+        let mut state = self.lock();
+        let regions = state.active.get(&record).into_iter().flatten();
+        let regions: Vec<u64> = regions.map(|(&region, _)| region).collect();
+        for region in regions {
+            if let Some(place) = state.remove((record, region)) {
+                state.write(device, place)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -23,7 +23,7 @@ STATUS = {
     'device': {'state': 'ok', 'blocks': 10, 'free': 7, 'dirty': 0},
     'volumes': {'v': {'mode': 'write-through', 'state': 'ok', 'blocks': 3,
                       'limit': 10, 'dirty': 2, 'hits': 1, 'misses': 2,
-                      'export': '0' * 32}}}
+                      'export': '0' * 32, 'losses': []}}}
 
 
 class SsdcacheTest(base.TestCase):
@@ -89,9 +89,20 @@ class TestControl(SsdcacheTest):
         self.assertEqual(STATUS, json.loads(out))
         return send.call_args
 
+    def test_a_loss_is_shown_with_its_volume(self):
+        volume = STATUS['volumes']['v'] | {
+            'losses': [[4096, 512], [8192, 4096]]}
+        status = STATUS | {'volumes': {'v': volume}}
+        with mock.patch('diffcache_openstack.ssdcache.control.send',
+                        return_value=status):
+            _, out, _ = self.run_command('status', '--control', 'c',
+                                         '--fit-width', '--max-width', '900')
+        self.assertIn('4608 bytes lost by the origin from 4096 on', out)
+
     def test_commands(self):
         self.assertEqual(mock.call('c', 'status'), self.send('status'))
-        for name in ('flush', 'invalidate', 'detach'):
+        for name in ('flush', 'accept-loss', 'guest-ended', 'invalidate',
+                     'detach'):
             self.assertEqual(mock.call('c', name, volume='v'),
                              self.send(name, 'v'))
         for name in ('invalidate', 'detach'):

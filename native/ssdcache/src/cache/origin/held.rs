@@ -71,6 +71,13 @@ impl Disk for Held {
         found.as_ref().map_or(Ok(()), |origin| origin.sync())
     }
 
+    fn outlives_processes(&self) -> bool {
+        let found = self.origin.read().unwrap_or_else(PoisonError::into_inner);
+        found
+            .as_ref()
+            .is_none_or(|origin| origin.outlives_processes())
+    }
+
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
         self.with(|origin| origin.zero(offset, length))
     }

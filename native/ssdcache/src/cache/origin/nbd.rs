@@ -239,7 +239,11 @@ pub struct Connection {
     sending: Mutex<()>,
     size: u64,
     flags: u16,
+    /// Writes that are under way.
+    running: AtomicU64,
+    /// Writes that are complete.
     written: AtomicU64,
+    /// Of them, those that were complete when a flush began that succeeded.
     flushed: AtomicU64,
 }
 
@@ -277,6 +281,7 @@ impl Connection {
             sending: Mutex::default(),
             size,
             flags,
+            running: AtomicU64::new(0),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
         })
@@ -286,8 +291,13 @@ impl Connection {
         lock(&self.pending).broken.is_some()
     }
 
+    /// Whether there are complete writes that a flush of this connection did not follow.
     fn has_unflushed(&self) -> bool {
         self.written.load(Ordering::Acquire) > self.flushed.load(Ordering::Acquire)
+    }
+
+    fn is_written(&self) -> bool {
+        self.running.load(Ordering::Acquire) > 0
     }
 
     fn call(&self, request: &Request<'_>) -> Result<Vec<u8>, Failure> {
@@ -331,8 +341,27 @@ impl Connection {
         Ok(())
     }
 
+    /// Counts a write: what is complete before a flush begins is flushed by it. One that is sent
+    /// again is counted over there.
+    fn count(&self, write: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        let result = write();
+        if !matches!(result, Err(Failure::Broken(_))) {
+            self.written.fetch_add(1, Ordering::AcqRel);
+        }
+        self.running.fetch_sub(1, Ordering::AcqRel);
+        result
+    }
+
     fn write(&self, bytes: &[u8], offset: u64, durably: bool) -> Result<(), Failure> {
-        self.written.fetch_add(1, Ordering::AcqRel);
+        self.count(|| self.send_write(bytes, offset, durably))?;
+        if durably && self.flags & CAN_FUA == 0 {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn send_write(&self, bytes: &[u8], offset: u64, durably: bool) -> Result<(), Failure> {
         let with_fua = durably && self.flags & CAN_FUA != 0;
         for (number, part) in bytes.chunks(MAX_DATA).enumerate() {
             let at = offset + (number * MAX_DATA) as u64;
@@ -342,14 +371,14 @@ impl Connection {
                 ..Request::of(WRITE, at, part.len())
             })?;
         }
-        if durably && !with_fua {
-            self.flush()?;
-        }
         Ok(())
     }
 
     fn zero(&self, offset: u64, length: u64) -> Result<(), Failure> {
-        self.written.fetch_add(1, Ordering::AcqRel);
+        self.count(|| self.send_zero(offset, length))
+    }
+
+    fn send_zero(&self, offset: u64, length: u64) -> Result<(), Failure> {
         let end = offset + length;
         let most = MAX_DATA as u64;
         for at in (offset..end).step_by(MAX_DATA) {
@@ -357,7 +386,7 @@ impl Connection {
             if self.flags & CAN_ZERO != 0 {
                 self.call(&Request::of(WRITE_ZEROES, at, part))?;
             } else {
-                self.write(&vec![0; part], at, false)?;
+                self.send_write(&vec![0; part], at, false)?;
             }
         }
         Ok(())
@@ -627,20 +656,42 @@ impl<S: Source> NbdOrigin<S> {
     }
 }
 
+impl<S: Source> NbdOrigin<S> {
+    /// Sends a write. A connection that broke meanwhile was perhaps replaced before it was counted.
+    fn put(&self, mut write: impl FnMut(&Connection) -> Result<(), Failure>) -> io::Result<()> {
+        self.send(|connection| {
+            write(connection)?;
+            if connection.is_broken() {
+                lock(&self.link).lost = true;
+            }
+            Ok(())
+        })
+    }
+
+    fn check_lost(&self) -> io::Result<()> {
+        if std::mem::take(&mut lock(&self.link).lost) {
+            return Err(io::Error::other(
+                "the connection to the origin broke before all writes were flushed",
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl<S: Source> Disk for NbdOrigin<S> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.send(|connection| connection.read(buffer, offset))
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.send(|connection| connection.write(bytes, offset, false))
+        self.put(|connection| connection.write(bytes, offset, false))
     }
 
     fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.send(|connection| connection.write(bytes, offset, true))
+        self.put(|connection| connection.write(bytes, offset, true))
     }
 
-    /// Fails once after writes went over a connection that broke before they were flushed: the
+    /// Fails once after writes were complete over a connection that broke before a flush: the
     /// server may have lost them.
     fn sync(&self) -> io::Result<()> {
         if lock(&self.link).connection.is_none() {
@@ -651,8 +702,12 @@ impl<S: Source> Disk for NbdOrigin<S> {
         self.check_lost()
     }
 
+    fn outlives_processes(&self) -> bool {
+        false
+    }
+
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.send(|connection| connection.zero(offset, length))
+        self.put(|connection| connection.zero(offset, length))
     }
 
     fn size(&self) -> io::Result<u64> {
@@ -663,7 +718,12 @@ impl<S: Source> Disk for NbdOrigin<S> {
         let mut link = lock(&self.link);
         let before = self.size.load(Ordering::Acquire);
         if let Some(connection) = &link.connection {
-            connection.flush()?;
+            if connection.is_written() || connection.has_unflushed() {
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "there are writes to the origin that were not flushed",
+                ));
+            }
         }
         self.source.look_again()?;
         let connection = self.source.connect()?;
@@ -673,17 +733,6 @@ impl<S: Source> Disk for NbdOrigin<S> {
             link.connection = Some(Arc::new(connection));
         }
         Ok(now)
-    }
-}
-
-impl<S: Source> NbdOrigin<S> {
-    fn check_lost(&self) -> io::Result<()> {
-        if std::mem::take(&mut lock(&self.link).lost) {
-            return Err(io::Error::other(
-                "the connection to the origin broke before all writes were flushed",
-            ));
-        }
-        Ok(())
     }
 }
 

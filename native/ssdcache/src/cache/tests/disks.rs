@@ -2,6 +2,8 @@
 
 use std::io;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use diffcache_faulty as faulty;
 use faulty::{Effect, Fault, Fuse, Operation};
@@ -10,16 +12,23 @@ use crate::device::disk::Disk;
 
 /// A disk in memory; see [`faulty::Disk`].
 #[derive(Clone)]
-pub struct MemoryDisk(faulty::Disk);
+pub struct MemoryDisk {
+    disk: faulty::Disk,
+    /// Whether nothing survives the end of other processes.
+    is_served: Arc<AtomicBool>,
+}
 
 impl MemoryDisk {
     pub fn new(size: usize) -> Self {
-        Self(faulty::Disk::new(size))
+        Self::with_fuse(size, &Fuse::default())
     }
 
     /// A disk that stops with others.
     pub fn with_fuse(size: usize, fuse: &Fuse) -> Self {
-        Self(faulty::Disk::with_fuse(size, fuse))
+        Self {
+            disk: faulty::Disk::with_fuse(size, fuse),
+            is_served: Arc::default(),
+        }
     }
 
     /// Makes all operations fail, or work again.
@@ -30,6 +39,16 @@ impl MemoryDisk {
         for operation in [Operation::Read, Operation::Write, Operation::Sync] {
             self.inject(Fault::new(operation, Effect::Error(faulty::EIO)));
         }
+    }
+
+    /// Makes so many flushes lose what was written since the last good one.
+    pub fn lose(&self, flushes: u64) {
+        self.inject(Fault::new(Operation::Sync, Effect::Lose).times(flushes));
+    }
+
+    /// Makes it one that another process of the host serves.
+    pub fn serve_from_elsewhere(&self) {
+        self.is_served.store(true, Ordering::Relaxed);
     }
 
     /// Makes all writes fail with a number of the system; reads work.
@@ -51,37 +70,45 @@ impl Deref for MemoryDisk {
     type Target = faulty::Disk;
 
     fn deref(&self) -> &faulty::Disk {
-        &self.0
+        &self.disk
     }
 }
 
 impl Disk for MemoryDisk {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.0.read_at(buffer, offset)
+        self.disk.read_at(buffer, offset)
     }
 
     // Half of the blocks are in memory.
     fn read_now(&self, buffer: &mut [u8], offset: u64) -> bool {
-        offset / 4096 % 2 == 0 && self.0.read_at(buffer, offset).is_ok()
+        offset / 4096 % 2 == 0 && self.disk.read_at(buffer, offset).is_ok()
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_at(bytes, offset)
+        self.disk.write_at(bytes, offset)
     }
 
     fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_durably(bytes, offset)
+        self.disk.write_durably(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync()
+        self.disk.sync()
     }
 
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.0.write_at(&vec![0; length as usize], offset)
+        self.disk.write_at(&vec![0; length as usize], offset)
+    }
+
+    fn outlives_processes(&self) -> bool {
+        !self.is_served.load(Ordering::Relaxed)
+    }
+
+    fn forget_lost(&self, _offset: u64, _length: u64) {
+        self.disk.evict();
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.0.size())
+        Ok(self.disk.size())
     }
 }
