@@ -104,6 +104,10 @@ class Busy(RetryableError):
     """Another process or request is doing the same at this moment."""
 
 
+class LeaseLost(RetryableError):
+    """A host did not report a task in time, and has lost it."""
+
+
 class ServiceUnavailable(RetryableError):
     """A service did not answer in time, or failed while answering."""
 

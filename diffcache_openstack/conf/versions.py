@@ -229,8 +229,9 @@ again. The host does not repeat work.
         default=86400,
         min=0,
         help='''
-Seconds between two prunings of a project's store, which free the space of
-deleted versions. 0 disables pruning.
+Seconds after which the space of a deleted version is freed, by pruning its
+project's store. Lower values free it sooner, and rewrite packs more often. A
+prune that failed is repeated an hour later. 0 disables pruning.
 '''),
     cfg.IntOpt(
         'level',
@@ -272,7 +273,10 @@ are listed in the log and in the task's result. 0 disables verification.
         'task_lifetime',
         default=604800,
         min=60,
-        help='Seconds after which tasks that ended are deleted.'),
+        help='''
+Seconds after which tasks that ended are deleted, and with them versions that
+could not be saved. A task that no host could perform for so long fails.
+'''),
 ]
 
 

@@ -692,7 +692,8 @@ class VersionTask(Base):
     """Work on versions; ``task`` and ``result`` are JSON.
 
     ``sent_at`` is when it was sent to its host last, ``seen_at`` when that
-    host last reported it.
+    host last reported it, ``leased_until`` when it loses the task unless it
+    reports. ``cancelling`` tells the host to end it.
     """
 
     __tablename__ = 'version_tasks'
@@ -722,17 +723,37 @@ class VersionTask(Base):
         UTCDateTime)
     seen_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
         UTCDateTime)
+    leased_until: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+    cancelling: orm.Mapped[bool] = orm.mapped_column(default=False)
 
 
-class VersionStoreSize(Base):
-    """The bytes of a project's store of versions, as agents report them."""
+class VersionStore(Base):
+    """A project's store of versions: its size, and what it is due for.
 
-    __tablename__ = 'version_store_sizes'
+    ``bytes`` is what agents report. ``unpruned_since`` is the first deletion
+    that no prune followed, ``deleted_at`` the last deletion, ``rekeying``
+    whether packs are left that have a former key. The tasks themselves are
+    forgotten earlier than what these say.
+    """
+
+    __tablename__ = 'version_stores'
 
     project_id: orm.Mapped[str] = orm.mapped_column(sa.String(255),
                                                     primary_key=True)
-    bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
-    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    bytes: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    unpruned_since: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+    deleted_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+    prune_tried_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+    verified_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+    verify_tried_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+    rekeying: orm.Mapped[bool] = orm.mapped_column(default=False)
+    created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 
 
 class VersionHead(Base):

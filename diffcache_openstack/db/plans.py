@@ -239,6 +239,13 @@ def drop_leases(session: orm.Session, prefix: str) -> None:
         .execution_options(synchronize_session=False))
 
 
+def drop_expired(session: orm.Session, now: datetime.datetime) -> None:
+    """Remove leases that are not in force any more."""
+    session.execute(
+        sa.delete(models.Lease).where(models.Lease.expires_at < now)
+        .execution_options(synchronize_session=False))
+
+
 def drop_lease(session: orm.Session, name: str, owner: str) -> None:
     """Release a lease, unless another conductor has taken it."""
     session.execute(

@@ -11,8 +11,6 @@
 #    under the License.
 """How much of each resource with a quota a project uses."""
 
-import datetime
-
 import sqlalchemy as sa
 from sqlalchemy import orm
 
@@ -38,24 +36,13 @@ def version_mib(session: orm.Session, project_id: str) -> int:
     Of a store whose size no agent reported, the sum of what its versions
     added.
     """
-    found = session.get(models.VersionStoreSize, project_id)
-    if found is not None:
+    found = session.get(models.VersionStore, project_id)
+    if found is not None and found.bytes is not None:
         return -(-found.bytes // _MIB)
     table = models.ServerVersion
     total = session.scalar(sa.select(sa.func.sum(table.bytes_stored)).where(
         table.project_id == project_id))
     return -(-int(total or 0) // _MIB)
-
-
-def set_store_size(session: orm.Session, project_id: str, size: int,
-                   when: datetime.datetime) -> None:
-    """Store how many bytes a project's store has."""
-    row = session.get(models.VersionStoreSize, project_id)
-    if row is None:
-        row = models.VersionStoreSize(project_id=project_id)
-        session.add(row)
-    row.bytes, row.updated_at = size, when
-    session.flush()
 
 
 def policies(session: orm.Session, project_id: str) -> int:

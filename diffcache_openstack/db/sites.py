@@ -25,7 +25,9 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import models
+from diffcache_openstack.db.versions import tasks
 from diffcache_openstack import objects
+from diffcache_openstack.objects import base
 from diffcache_openstack.objects import site as site_objects
 
 # What a map shows of a host beside its holdings.
@@ -276,13 +278,14 @@ def expire_hosts(session: orm.Session, before: datetime.datetime
 
 
 def remove_host(session: orm.Session, name: str) -> set[str]:
-    """Delete a host and its objects, but not its history.
+    """Delete a host and its objects, but not its history; end its tasks.
 
     :returns: the sites whose map changed
     :raises NotFound: the host is not registered
     """
     row = _need_host(session, name)
     changed = _affected(session, row.site, row.role)
+    tasks.end_of_host(session, name, base.now())
     for table in (models.Holding, models.Borrowed):
         session.execute(sa.delete(table).where(table.host_id == row.id))
     session.delete(row)

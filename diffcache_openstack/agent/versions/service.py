@@ -15,6 +15,7 @@ import collections.abc
 import functools
 import logging
 import pathlib
+import shutil
 import threading
 import time
 import typing
@@ -71,15 +72,16 @@ class VersionService:
         state = pathlib.Path(conf.agent.state_dir) / 'versions'
         self.stores = project_stores.ProjectStores(
             conf, memory=state / 'stores', arbiter_of=self._arbiter_of)
+        self._work = state / 'work'
         worker = version_worker.Worker(
             self.stores,
             guests.Guests(options.libvirt_uri, options.directories), agent,
-            images.Images(conf), state / 'work', options.rate,
+            images.Images(conf), self._work, options.rate,
             options.min_rate)
         self.base_files = worker.base_files
         self.base_indexes = worker.base_indexes
         self.tasks = tasks.Tasks(
-            state / 'tasks', worker.perform, self._report,
+            state / 'tasks', worker, self._report,
             tasks.Workers(options.workers, options.project_workers,
                           options.hook_workers))
         if options.workers <= options.project_workers:
@@ -93,8 +95,12 @@ class VersionService:
         self.tasks.start()
 
     def _tidy(self) -> None:
-        """Remove copies of disks that no save will use."""
-        tags = [view_cleanup.tag_of(task) for task in self.tasks.left()]
+        """Remove files and copies of disks that no task will use."""
+        left = self.tasks.left()
+        for path in self._work.glob('*'):
+            if path.name not in left:
+                shutil.rmtree(path, ignore_errors=True)
+        tags = [view_cleanup.tag_of(task) for task in left]
         for directory in self._conf.versions.directories:
             try:
                 view_cleanup.remove_abandoned(pathlib.Path(directory), tags)

@@ -12,9 +12,10 @@
 """Tasks on versions that this host performs, stored over restarts.
 
 Each task has a file until the conductor knows its result. A task that was
-interrupted by the agent's stop is resumed at the next start; results that it
-must not repeat are in the file. Completed tasks are remembered for a day, so
-that one that is sent twice is performed once.
+interrupted by the agent's stop is resumed at the next start, once the
+conductor has said that it is still this host's; results that it must not
+repeat are in the file, and so is that it was cancelled. Completed tasks are
+remembered for a day, so that one that is sent twice is performed once.
 """
 
 import contextlib
@@ -43,7 +44,9 @@ Report = typing.Callable[[objects.TaskReport], bool]
 class RunningTask:
     """A task in this process.
 
-    :ivar cancel: set when the task is cancelled
+    :ivar cancel: set when the task is to end, also by this process's stop
+    :ivar cancelled: whether it ends for good
+    :ivar confirmed: whether the task is known to be this host's
     :ivar notes: stored results of a task's steps, for its resumption
     """
 
@@ -52,6 +55,8 @@ class RunningTask:
         self.task = task
         self.notes = notes
         self.cancel = threading.Event()
+        self.cancelled = False
+        self.confirmed = True
         self.ended = threading.Event()
         self.reported = False
         # This process stops: the next one resumes the task.
@@ -59,6 +64,7 @@ class RunningTask:
         self.report = objects.TaskReport(task_id=task.id,
                                          state=versions.RUNNING)
         self._path = path
+        self._writing = threading.Lock()
 
     def progress(self, done: int, total: int) -> None:
         """Set the bytes done and in total, for the next report.
@@ -83,14 +89,25 @@ class RunningTask:
 
     def write(self) -> None:
         """Write the task's file."""
-        files.write_json(self._path, {
-            'task': self.task.obj_to_primitive(), 'notes': self.notes,
-            'told': self.reported,
-            'report': self.report.obj_to_primitive()
-            if self.report.state in versions.ENDED else None})
+        with self._writing:
+            files.write_json(self._path, {
+                'task': self.task.obj_to_primitive(), 'notes': self.notes,
+                'told': self.reported, 'cancelled': self.cancelled,
+                'report': self.report.obj_to_primitive()
+                if self.report.state in versions.ENDED else None})
 
 
 Perform = typing.Callable[[RunningTask], None]
+
+
+class Work(typing.Protocol):
+    """What tasks do: see :class:`.worker.Worker`."""
+
+    def perform(self, running: RunningTask) -> None:
+        """Perform a task and set the results of its report."""
+
+    def abandon(self, running: RunningTask) -> None:
+        """Remove what an earlier process left of a task."""
 
 
 class Workers(typing.NamedTuple):
@@ -110,16 +127,16 @@ class Tasks:
     """Performs tasks, several at a time, and reports on them.
 
     :param directory: for the files
-    :param perform: performs one; sets its report's ``saved``, ``kept`` and
+    :param work: performs one; sets its report's ``saved``, ``kept`` and
         ``result``, and raises errors
     :param report: sends a report to the conductor; returns False if the task
-        was cancelled
+        was cancelled, or is no longer this host's
     """
 
-    def __init__(self, directory: pathlib.Path, perform: Perform,
+    def __init__(self, directory: pathlib.Path, work: Work,
                  report: Report, workers: Workers = Workers()) -> None:
         self._directory = directory
-        self._perform = perform
+        self._work = work
         self._report = report
         self._lock = threading.Lock()
         self._known: dict[str, RunningTask] = {}
@@ -182,7 +199,7 @@ class Tasks:
         """Cancel a task, if it is known."""
         running = self._known.get(task_id)
         if running is not None:
-            running.cancel.set()
+            _cancel(running)
 
     def _load(self, path):
         try:
@@ -190,6 +207,8 @@ class Tasks:
             task = objects.VersionTask.parse_kept(document['task'])
             running = RunningTask(task, path, document['notes'])
             running.reported = document['told']
+            running.cancelled = document['cancelled']
+            running.confirmed = False
             if document['report'] is not None:
                 running.report = objects.TaskReport.parse_kept(
                     document['report'])
@@ -201,21 +220,34 @@ class Tasks:
             path.unlink(missing_ok=True)
             return
         self._known[task.id] = running
-        if not running.ended.is_set():
-            LOG.info('Resuming task %s (%s)', task.id, task.kind)
-            self._pool.submit(task.project_id, lambda: self._do(running))
+        if running.ended.is_set():
+            return
+        if running.cancelled:
+            running.cancel.set()
+            self._resume(running)
+        # Others are resumed when the conductor has answered a report.
+
+    def _resume(self, running):
+        running.confirmed = True
+        LOG.info('Resuming task %s (%s)%s', running.task.id,
+                 running.task.kind, ' to end it: it was cancelled'
+                 if running.cancelled else '')
+        self._pool.submit(running.task.project_id,
+                          lambda: self._do(running))
 
     def _do(self, running):
         started = time.monotonic()
         try:
+            if running.cancelled:
+                self._work.abandon(running)
             if running.cancel.is_set():
                 raise exceptions.Cancelled('The task was cancelled.')
-            self._perform(running)
+            self._work.perform(running)
             state, error, code = versions.DONE, None, None
         except exceptions.Interrupted:
             return  # Resumed from its file.
         except exceptions.Cancelled:
-            if self._closing.is_set():
+            if self._closing.is_set() and not running.cancelled:
                 return  # Resumed from its file.
             state, error, code = (
                 versions.CANCELLED, 'The task was cancelled.', 'cancelled')
@@ -239,7 +271,7 @@ class Tasks:
         running.ended.set()
 
     def _report_all(self):
-        while not self._closing.wait(REPORT_SECONDS):
+        while not self._closing.is_set():
             for running in list(self._known.values()):
                 try:
                     self._report_or_forget(running)
@@ -247,6 +279,7 @@ class Tasks:
                     # Other tasks have to be reported, too.
                     LOG.exception('Could not report task %s, will retry',
                                   running.task.id)
+            self._closing.wait(REPORT_SECONDS)
 
     def _report_or_forget(self, running):
         if not running.reported:
@@ -259,6 +292,10 @@ class Tasks:
         report = running.report
         try:
             wanted = self._report(report)
+        except exceptions.Forbidden as error:
+            LOG.warning('Task %s is no longer this host\'s: %s',
+                        report.task_id, error)
+            wanted = False
         except exceptions.DiffCacheError as error:
             LOG.debug('Could not report task %s, will retry: %s',
                       report.task_id, error)
@@ -269,9 +306,13 @@ class Tasks:
         if report.state in versions.ENDED:
             running.reported = True
             _write_result(running)
-        elif not wanted:
-            LOG.info('Task %s was cancelled by the conductor', report.task_id)
-            running.cancel.set()
+            return
+        if not wanted and not running.cancelled:
+            LOG.info('The conductor has cancelled task %s, or taken it from'
+                     ' this host', report.task_id)
+            _cancel(running)
+        if not running.confirmed:
+            self._resume(running)
 
     def _forget_old(self, running):
         path = self._directory / f'{running.task.id}.json'
@@ -283,6 +324,18 @@ class Tasks:
             with self._lock:
                 self._known.pop(running.task.id, None)
             path.unlink(missing_ok=True)
+
+
+def _cancel(running: RunningTask) -> None:
+    """Have a task end, also if this process is killed before it does."""
+    running.cancelled = True
+    try:
+        running.write()
+    except (OSError, exceptions.DiffCacheError) as error:
+        LOG.warning('Could not note that task %s is cancelled: %s; it will be'
+                    ' resumed after a restart if the conductor wants it',
+                    running.task.id, error)
+    running.cancel.set()
 
 
 def _write_result(running: RunningTask) -> None:

@@ -91,9 +91,24 @@ class Worker:
             method = self._methods[running.task.kind]
             _with_retries(running, lambda: method(running))
         except exceptions.DiffCacheError:
-            if not running.interrupted:
+            if running.cancelled or not running.interrupted:
                 self._discard_views(running.task)
             raise
+
+    def abandon(self, running: tasks.RunningTask) -> None:
+        """Remove what an earlier process left of a task; thaw its guest."""
+        task = running.task
+        shutil.rmtree(self._directory / task.id, ignore_errors=True)
+        self._discard_views(task)
+        if 'begun' not in running.notes:
+            return
+        try:
+            guest = self._guests.find(task.server_id)
+            if guest.agent is not None:
+                guest_agent.thaw(guest.agent)
+        except (exceptions.DiffCacheError, OSError) as error:
+            LOG.warning('Could not thaw the filesystems of server %s: %s',
+                        task.server_id, error)
 
     # -- saving
 

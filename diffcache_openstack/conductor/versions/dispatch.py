@@ -71,6 +71,7 @@ class Dispatcher:
         self._servers = servers
         self._owner = owner
         self._turns = project_shares.Turns()
+        self._looked = self._listens_since = base.now()
         # The lease excludes other conductors, not threads of this one.
         self._lock = threading.Lock()
         self._context = contexts.RequestContext.for_service('conductor')
@@ -108,27 +109,46 @@ class Dispatcher:
             LOG.exception('Could not send tasks, will retry in the next round')
 
     def _send_all(self, now):
+        self._end_lapsed(now)
         tasks = self._database.read(db.open_tasks)
         if not tasks:
             return
         alive = {host.name: host for host
                  in self._database.read(sites.list_hosts) if host.alive}
+        # A host that is not alive holds no other task of the project up:
+        # should it be writing, the store's own locks decide.
         running = [entry.task for entry in tasks
-                   if entry.state == versions.RUNNING]
+                   if entry.state == versions.RUNNING and entry.host in alive]
         shares = project_shares.Shares(
             running, self._hooked(tasks, now), WRITERS,
             self._conf.versions.project_tasks)
         for entry in tasks:
             if entry.state == versions.RUNNING:
                 self._send_again(entry, alive, now)
+        queued = {entry.task.id: entry for entry in tasks
+                  if entry.state == versions.QUEUED}
         for task in self._turns.order([
-                entry.task for entry in tasks
-                if entry.state == versions.QUEUED]):
+                entry.task for entry in queued.values()]):
             if shares.admits(task):
                 shares.attempt(task)
                 self._turns.attempt(task)
-                if self._send(task, alive, now):
+                if self._send(queued[task.id], alive, now):
                     shares.start(task)
+
+    def _end_lapsed(self, now):
+        """Take tasks from hosts that do not report them any more.
+
+        Only time in which the conductor could receive reports counts.
+        """
+        if now - self._looked > db.LEASE_TIME / 2:
+            self._listens_since = now
+        self._looked = now
+        if now - db.LEASE_TIME < self._listens_since:
+            return
+        for task_id in self._database.write(db.end_lapsed, now):
+            LOG.warning('Task %s is taken from its host, which has not'
+                        ' reported it for %d s', task_id,
+                        versions.LEASE_SECONDS)
 
     def _hooked(self, tasks, now):
         """Return the projects whose next writer is a hook that waits."""
@@ -145,14 +165,15 @@ class Dispatcher:
         host = entry.host
         if host not in alive:
             if entry.task.kind in versions.AT_THE_SERVER:
-                return  # Resumed when its host is back.
-            host = self._any_host(entry.task, alive)
+                return  # Resumed if its host is back within its lease.
+            host = self._any_host(entry, alive)
         if host is not None:
             self._hand_over(entry.task, host, now)
 
-    def _send(self, task, alive, now):
+    def _send(self, entry, alive, now):
+        task = entry.task
         try:
-            host = self._host_of(task, alive)
+            host = self._host_of(entry, alive)
         except exceptions.NotFound as error:
             self._database.write(db.fail, task.id, error, now)
             return False
@@ -175,12 +196,13 @@ class Dispatcher:
                         error)
         return True
 
-    def _host_of(self, task, alive):
+    def _host_of(self, entry, alive):
         """Return the host for a task.
 
         :raises NotFound: the server does not exist any more
         :raises RetryableError: no such host is alive
         """
+        task = entry.task
         if task.kind in versions.AT_THE_SERVER:
             host = self._servers.get(task.server_id).host
             if not host:
@@ -192,22 +214,24 @@ class Dispatcher:
                     f'the agent of host {host}, which has server'
                     f' {task.server_id}, is not alive')
             return host
-        host = self._any_host(task, alive)
+        host = self._any_host(entry, alive)
         if host is None:
             raise exceptions.ServiceUnavailable(
                 'no agent that may perform it is alive')
         return host
 
-    def _any_host(self, task: objects.VersionTask,
-                  alive: dict[str, objects.Host]) -> str | None:
+    def _any_host(self, entry: db.Open, alive: dict[str, objects.Host]
+                  ) -> str | None:
         """Return a host for a task of any host, preferably the repository.
 
-        The repository has all base images, and may write to Glance.
+        The repository has all base images, and may write to Glance. A host
+        that has lost the task comes last.
         """
         maintaining = self._conf.versions.maintenance_hosts
         ordered = sorted(
             (host for host in alive.values()
-             if task.kind not in versions.MAINTENANCE or not maintaining
+             if entry.task.kind not in versions.MAINTENANCE or not maintaining
              or host.name in maintaining),
-            key=lambda host: (host.role != objects.REPOSITORY, host.name))
+            key=lambda host: (host.name == entry.host,
+                              host.role != objects.REPOSITORY, host.name))
         return ordered[0].name if ordered else None

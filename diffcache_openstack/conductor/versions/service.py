@@ -29,6 +29,7 @@ from diffcache_openstack.conductor import servers as nova
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import plans
+from diffcache_openstack.db import sites
 from diffcache_openstack.db.versions import policies as db_policies
 from diffcache_openstack.db.versions import tasks as db_tasks
 from diffcache_openstack.db.versions import versions as db
@@ -182,11 +183,8 @@ class VersionService:
     def report(self, report: objects.TaskReport, host: str | None = None
                ) -> bool:
         """Store a host's report on a task."""
-        wanted = self._database.write(db_tasks.report, report, base.now(),
-                                      host)
-        if self._conf.versions.maintenance_hosts:
-            self._database.write(_follow_up, report, wanted, base.now(),
-                                 self._conf.versions.maintenance_hosts)
+        wanted = self._database.write(_report, report, base.now(), host,
+                                      self._conf.versions.maintenance_hosts)
         if report.state in versions.ENDED:
             if report.error:
                 LOG.warning('Task %s: %s: %s', report.task_id, report.state,
@@ -271,6 +269,8 @@ def forget(session: orm.Session, version_id: str,
            when: datetime.datetime) -> None:
     """Start to delete a version, in a transaction; it may be repeated."""
     if db.need(session, version_id).state == versions.DELETING:
+        if not db_tasks.is_being_forgotten(session, version_id):
+            _queue_forget(session, version_id, when)  # It failed before.
         return
     if plans.leased(session, _read_lease(version_id), when):
         raise exceptions.Conflict(
@@ -278,13 +278,24 @@ def forget(session: orm.Session, version_id: str,
             f' it arrives. Try again when it is whole at the host of the'
             f' server, or some minutes after the server was deleted.')
     plans.drop_leases(session, _read_lease(version_id))
-    if not db.begin_deleting(session, version_id, when):
-        return
+    if db.begin_deleting(session, version_id, when):
+        _queue_forget(session, version_id, when)
+
+
+def _queue_forget(session, version_id, when):
     row = db.need(session, version_id)
     db_tasks.create(session, objects.VersionTask(
         id=str(uuid.uuid4()), kind=versions.FORGET, project_id=row.project_id,
         server_id=row.server_id, version_id=version_id,
         disks=db.disks(row)), when)
+
+
+def _report(session, report, when, host, maintaining):
+    """Store a report and what follows from it; return whether it counts."""
+    wanted = db_tasks.report(session, report, when, host)
+    if maintaining:
+        _follow_up(session, report, wanted, when, maintaining)
+    return wanted
 
 
 def _follow_up(session, report, first, when, maintaining):
@@ -414,10 +425,12 @@ def _diff(session, version_id, against, task_id, when):
 def _begin_local(session, new, task, host, when):
     if db_tasks.is_known(session, task.id):
         return
+    alive = {each.name for each in sites.list_hosts(session) if each.alive}
     running = [entry for entry in db_tasks.open_tasks(session)
                if entry.task.project_id == new.project_id
                and entry.state == versions.RUNNING
-               and entry.task.kind in dispatch.WRITERS]
+               and entry.task.kind in dispatch.WRITERS
+               and entry.host in alive]
     if running:
         raise exceptions.Busy(
             f'Cannot save server {new.server_id} yet: task'

@@ -25,6 +25,7 @@ from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import plans
 from diffcache_openstack.db.versions import policies as db_policies
+from diffcache_openstack.db.versions import stores as db_stores
 from diffcache_openstack.db.versions import tasks as db_tasks
 from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
@@ -39,6 +40,8 @@ _LEASE_TIME = datetime.timedelta(seconds=120)
 # Checks whether servers are due, in the time between two saves.
 _LOOKS = 10
 _LONGEST_LOOK_SECONDS = 300.0
+# Between two attempts at what failed.
+_RETRY = datetime.timedelta(hours=1)
 # Servers in these states have disks that can be saved.
 _SAVEABLE = ('ACTIVE', 'PAUSED', 'SHUTOFF', 'SUSPENDED')
 
@@ -67,21 +70,30 @@ class Upkeep:
             return
         policies = self._database.read(db_policies.all_policies)
         own = {policy.server_id for policy in policies if policy.server_id}
+        self._looked = {policy.id: self._looked[policy.id]
+                        for policy in policies if policy.id in self._looked}
         for policy in policies:
             try:
                 self._save_due(policy, own, now)
                 self._drop(policy, own, now)
             except exceptions.DiffCacheError as error:
                 LOG.warning('Version policy %s: %s', policy.id, error)
-        self._give_back(now)
-        self._rewrite(now)
-        self._verify(now)
+        for version_id in self._database.read(db.undeleted, now - _RETRY):
+            self._forget(version_id, now)
+        self._queue_due(now)
 
     def tidy(self) -> None:
-        """Delete old completed tasks."""
-        before = base.now() - datetime.timedelta(
+        """End tasks that wait for too long; delete what ended long ago."""
+        now = base.now()
+        before = now - datetime.timedelta(
             seconds=self._conf.versions.task_lifetime)
+        for task_id in self._database.write(db_tasks.expire, before, now):
+            LOG.warning('Task %s failed: no host could perform it for %d s'
+                        ' ([versions] task_lifetime)', task_id,
+                        self._conf.versions.task_lifetime)
         self._database.write(db_tasks.prune, before)
+        self._database.write(db.forget_failed, before)
+        self._database.write(plans.drop_expired, now)
 
     def _save_due(self, policy, own, now):
         if not policy.every or not self._is_time_to_look(policy, now):
@@ -89,7 +101,10 @@ class Upkeep:
         servers = self._servers_of(policy, own)
         last = self._database.read(db.last_saves,
                                    [server.id for server in servers])
+        saving = self._database.read(db_tasks.servers_saving)
         for server in servers:
+            if server.id in saving:
+                continue  # Its host may be away for long.
             when = last.get(server.id)
             if when and (now - when).total_seconds() < policy.every:
                 continue
@@ -154,35 +169,28 @@ class Upkeep:
             # A server boots from it; a later round deletes it.
             LOG.info('Version %s is not deleted now: %s', version_id, error)
 
-    def _give_back(self, now):
-        """Start to prune stores with deleted versions."""
-        forgotten = self._database.read(db_tasks.last_of_kind,
-                                        versions.FORGET)
-        pruned = self._database.read(db_tasks.last_of_kind, versions.PRUNE)
-        for project_id, when in forgotten.items():
-            last = pruned.get(project_id, when)
-            if last <= when and self._is_due(last, 'prune_interval', now):
-                self._queue(versions.PRUNE, project_id, now)
+    def _queue_due(self, now):
+        """Queue what stores are due for."""
+        found = [(versions.REKEY, project_id) for project_id
+                 in self._database.read(db_stores.to_rekey)]
+        for kind, seconds, due in (
+                (versions.PRUNE, self._conf.versions.prune_interval,
+                 db_stores.to_prune),
+                (versions.VERIFY, self._conf.versions.verify_interval,
+                 db_stores.to_verify)):
+            if seconds:
+                interval = datetime.timedelta(seconds=seconds)
+                found += [(kind, project_id) for project_id
+                          in self._database.read(
+                              due, interval, min(interval, _RETRY), now)]
+        for kind, project_id in found:
+            self._database.write(_queue, kind, project_id, now)
 
-    def _rewrite(self, now):
-        """Continue to rewrite stores whose key was replaced."""
-        for project_id in self._database.read(db_tasks.unfinished_rekeys):
-            self._queue(versions.REKEY, project_id, now)
 
-    def _verify(self, now):
-        """Start to verify stores from time to time."""
-        verified = self._database.read(db_tasks.last_of_kind,
-                                       versions.VERIFY)
-        for project_id, first in self._database.read(
-                db.projects).items():
-            if self._is_due(verified.get(project_id, first),
-                            'verify_interval', now):
-                self._queue(versions.VERIFY, project_id, now)
-
-    def _is_due(self, last, option, now):
-        interval = self._conf.versions[option]
-        return 0 < interval <= (now - last).total_seconds()
-
-    def _queue(self, kind, project_id, now):
-        self._database.write(db_tasks.create, objects.VersionTask(
-            id=str(uuid.uuid4()), kind=kind, project_id=project_id), now)
+def _queue(session, kind, project_id, now):
+    """Queue a task of the upkeep, unless one is open."""
+    if db_tasks.open_of_kind(session, kind, project_id):
+        return
+    db_stores.note_attempt(session, kind, project_id, now)
+    db_tasks.create(session, objects.VersionTask(
+        id=str(uuid.uuid4()), kind=kind, project_id=project_id), now)

@@ -15,6 +15,7 @@ import collections.abc
 import datetime
 import json
 import typing
+import uuid
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -22,7 +23,7 @@ from sqlalchemy import orm
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db import quota_usage
+from diffcache_openstack.db.versions import stores
 from diffcache_openstack.db.versions import versions as db_versions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
@@ -31,11 +32,16 @@ _SHOWN = ('id', 'kind', 'state', 'project_id', 'server_id', 'version_id',
           'host', 'done', 'total', 'result', 'error', 'error_code',
           'created_at', 'updated_at')
 _FILTERS = ('server_id', 'version_id', 'project_id', 'state', 'kind')
+# A host loses a task that it has not reported for so long.
+LEASE_TIME = datetime.timedelta(seconds=versions.LEASE_SECONDS)
+_LOST = 'lease_lost'
+_CANCELLED = db_versions.Failure('It was cancelled.', 'cancelled')
 
 
 class Open(typing.NamedTuple):
     """A task that has not ended.
 
+    :ivar host: that performs it, or did before it was queued again
     :ivar seen_at: when its host last reported it
     """
 
@@ -56,8 +62,8 @@ def create(session: orm.Session, task: objects.VersionTask,
         id=task.id, kind=task.kind, state=versions.QUEUED,
         project_id=task.project_id, server_id=task.server_id,
         version_id=task.version_id, done=0, total=0, result='{}',
-        task=json.dumps(task.obj_to_primitive()), created_at=when,
-        updated_at=when))
+        cancelling=False, task=json.dumps(task.obj_to_primitive()),
+        created_at=when, updated_at=when))
     session.flush()
 
 
@@ -100,9 +106,64 @@ def sent(session: orm.Session, task_id: str, host: str,
     row = _find(session, task_id)
     if row is None or row.state in versions.ENDED:
         return False
+    if (row.state, row.host) != (versions.RUNNING, host):
+        row.leased_until = when + LEASE_TIME
     row.state, row.host, row.sent_at = versions.RUNNING, host, when
     row.updated_at = when
     return True
+
+
+def end_lapsed(session: orm.Session, when: datetime.datetime) -> list[str]:
+    """Take tasks from hosts that have not reported them within their lease.
+
+    :returns: IDs of the tasks
+    """
+    table = models.VersionTask
+    return _take(session, table.leased_until < when, when)
+
+
+def end_of_host(session: orm.Session, host: str, when: datetime.datetime
+                ) -> list[str]:
+    """Take all tasks from a host that is removed; return their IDs."""
+    return _take(session, models.VersionTask.host == host, when)
+
+
+def _take(session, condition, when):
+    """End running tasks of servers' disks; have others done elsewhere."""
+    table = models.VersionTask
+    rows = session.scalars(
+        sa.select(table).where(table.state == versions.RUNNING, condition)
+        .with_for_update()).all()
+    for row in rows:
+        if row.cancelling:
+            _end(session, row, versions.CANCELLED, _CANCELLED, when)
+        elif row.kind in versions.AT_THE_SERVER:
+            error = exceptions.LeaseLost(
+                f'Host {row.host} has not reported the {row.kind} for'
+                f' {LEASE_TIME.seconds} s, or was removed. Try again when its'
+                f' agent runs.')
+            _end(session, row, versions.FAILED, db_versions.Failure(
+                str(error), exceptions.code_of(error)), when)
+        else:
+            row.state, row.updated_at = versions.QUEUED, when
+    return [row.id for row in rows]
+
+
+def expire(session: orm.Session, before: datetime.datetime,
+           when: datetime.datetime) -> list[str]:
+    """End tasks that could not be sent since an instant; return their IDs."""
+    table = models.VersionTask
+    rows = session.scalars(
+        sa.select(table).where(table.state == versions.QUEUED,
+                               table.created_at < before)
+        .with_for_update()).all()
+    error = exceptions.ServiceUnavailable(
+        'No host could perform it since it was requested. Try again when the'
+        ' agents that can do so are alive.')
+    for row in rows:
+        _end(session, row, versions.FAILED, db_versions.Failure(
+            str(error), exceptions.code_of(error)), when)
+    return [row.id for row in rows]
 
 
 def cancel(session: orm.Session, task_id: str, when: datetime.datetime
@@ -124,9 +185,9 @@ def cancel(session: orm.Session, task_id: str, when: datetime.datetime
             f'Cannot cancel task {task_id}: it is a {row.kind} that has'
             f' started. Wait until it completes.')
     if row.state == versions.QUEUED:
-        _end(session, row, versions.CANCELLED, db_versions.Failure(
-            'It was cancelled.', 'cancelled'), when)
+        _end(session, row, versions.CANCELLED, _CANCELLED, when)
         return None
+    row.cancelling = True
     return row.host
 
 
@@ -139,7 +200,8 @@ def report(session: orm.Session, reported: objects.TaskReport,
     :raises Forbidden: the task was sent to another host
     """
     row = _find(session, reported.task_id)
-    if row is None or row.state in versions.ENDED:
+    if row is None or (row.state in versions.ENDED
+                       and not _is_late(row, reported)):
         return False
     if host not in (None, row.host):
         raise exceptions.Forbidden(
@@ -147,18 +209,38 @@ def report(session: orm.Session, reported: objects.TaskReport,
             f' {row.host}.')
     row.done, row.total = reported.done, reported.total
     row.seen_at = row.updated_at = when
+    row.leased_until = when + LEASE_TIME
     if reported.store_bytes is not None:
-        quota_usage.set_store_size(session, row.project_id,
-                                   reported.store_bytes, when)
+        stores.note_size(session, row.project_id, reported.store_bytes, when)
     if reported.kept is not None:
-        db_versions.saved(session, _task(row).keep_version, row.host,
-                          reported.kept, when)
+        _saved(session, row, _task(row).keep_version, reported.kept, when)
     if reported.state == versions.DONE:
         _done(session, row, reported, when)
     elif reported.state in versions.ENDED:
         _end(session, row, reported.state, db_versions.Failure(
             reported.error, reported.error_code), when)
+    elif row.cancelling:
+        return False
     return True
+
+
+def _is_late(row, reported):
+    """Return whether a host has done a task after it had lost it."""
+    return (row.state == versions.FAILED and row.error_code == _LOST
+            and reported.state == versions.DONE)
+
+
+def _saved(session, row, version_id, saved, when):
+    """Note what the store has of a version that a task has saved."""
+    if session.get(models.ServerVersion, version_id) is not None:
+        db_versions.saved(session, version_id, row.host, saved, when)
+        return
+    # It was deleted when it seemed to have failed.
+    create(session, objects.VersionTask(
+        id=str(uuid.uuid5(uuid.UUID(row.id), 'forget')),
+        kind=versions.FORGET, project_id=row.project_id,
+        server_id=row.server_id, version_id=version_id,
+        disks=saved.disks), when)
 
 
 def fail(session: orm.Session, task_id: str,
@@ -179,30 +261,31 @@ def prune(session: orm.Session, before: datetime.datetime) -> int:
         .execution_options(synchronize_session=False)).rowcount
 
 
-def last_of_kind(session: orm.Session, kind: str
-                 ) -> dict[str, datetime.datetime]:
-    """Return the time of the last task of a kind, by project."""
+def open_of_kind(session: orm.Session, kind: str, project_id: str) -> bool:
+    """Return whether a project has an open task of a kind."""
     table = models.VersionTask
-    rows = session.execute(
-        sa.select(table.project_id, sa.func.max(table.created_at))
-        .where(table.kind == kind).group_by(table.project_id))
-    return {project_id: when for project_id, when in rows}
+    return session.scalar(
+        sa.select(table.id).where(
+            table.project_id == project_id, table.kind == kind,
+            table.state.not_in(versions.ENDED)).limit(1)) is not None
 
 
-def unfinished_rekeys(session: orm.Session) -> list[str]:
-    """List projects whose stores have packs that are to be rewritten.
-
-    The last task of the kind was done, and has left some.
-    """
+def is_being_forgotten(session: orm.Session, version_id: str) -> bool:
+    """Return whether a version has an open task that deletes it."""
     table = models.VersionTask
-    rows = session.execute(
-        sa.select(table.project_id, table.state, table.result)
-        .where(table.kind == versions.REKEY)
-        .order_by(table.created_at, table.id))
-    last = {project_id: (state, result) for project_id, state, result in rows}
-    return [project_id for project_id, (state, result) in last.items()
-            if state == versions.DONE and json.loads(result).get(
-                'packs_left')]
+    return session.scalar(
+        sa.select(table.id).where(
+            table.version_id == version_id, table.kind == versions.FORGET,
+            table.state.not_in(versions.ENDED)).limit(1)) is not None
+
+
+def servers_saving(session: orm.Session) -> set[str | None]:
+    """Return the IDs of servers with a save that has not ended."""
+    table = models.VersionTask
+    return set(session.scalars(
+        sa.select(table.server_id).where(
+            table.kind == versions.SAVE,
+            table.state.not_in(versions.ENDED))))
 
 
 def list_tasks(session: listing.Reader, viewer: listing.Viewer,
@@ -263,9 +346,9 @@ def _done(session, row, reported, when):
     result = json.loads(reported.result)
     row.state, row.result = versions.DONE, reported.result
     row.error = row.error_code = None
+    stores.note_done(session, row, result.get('packs_left', 0), when)
     if row.kind == versions.SAVE:
-        db_versions.saved(session, row.version_id, row.host, reported.saved,
-                          when)
+        _saved(session, row, row.version_id, reported.saved, when)
     elif row.kind == versions.EXPORT:
         db_versions.exported(session, row.version_id, result['image_id'])
     elif row.kind == versions.FORGET:
@@ -281,8 +364,13 @@ def _end(session, row, state, failure, when):
     """Draw the conclusions of a task that came to nothing."""
     row.state, row.updated_at = state, when
     row.error, row.error_code = failure
-    if row.kind in (versions.SAVE, versions.FORGET):
+    if row.kind == versions.SAVE:
         db_versions.failed(session, row.version_id, failure, when)
+    elif row.kind == versions.FORGET:
+        db_versions.stays(session, row.version_id,
+                          state == versions.CANCELLED, failure, when)
+    elif row.kind == versions.REKEY:
+        stores.stop_rekeying(session, row.project_id, when)
     kept = _task(row).keep_version
     if kept is not None:
         kept_row = session.get(models.ServerVersion, kept)

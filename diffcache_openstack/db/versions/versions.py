@@ -142,6 +142,50 @@ def failed(session: orm.Session, version_id: str, failure: Failure,
         row.error, row.error_code = failure
 
 
+def stays(session: orm.Session, version_id: str, wanted: bool,
+          failure: Failure, when: datetime.datetime) -> None:
+    """Note that a version was not deleted: the store has all of it.
+
+    :param wanted: whether it is not to be deleted any more
+    """
+    row = session.get(models.ServerVersion, version_id)
+    if row is None:
+        return
+    row.updated_at = when
+    if wanted:
+        row.state, row.error, row.error_code = versions.AVAILABLE, None, None
+    else:
+        # It is deleted later: see :func:`undeleted`.
+        row.error, row.error_code = failure
+
+
+def undeleted(session: orm.Session, before: datetime.datetime) -> list[str]:
+    """List versions whose deletion failed before an instant."""
+    table, task = models.ServerVersion, models.VersionTask
+    return list(session.scalars(
+        sa.select(table.id).where(
+            table.state == versions.DELETING, table.updated_at < before,
+            ~sa.exists().where(task.version_id == table.id,
+                               task.kind == versions.FORGET,
+                               task.state.not_in(versions.ENDED)))
+        .order_by(table.created_at, table.id)))
+
+
+def forget_failed(session: orm.Session, before: datetime.datetime) -> int:
+    """Delete versions that were not saved, after a while.
+
+    :param before: when they failed
+    :returns: how many there were
+    """
+    table = models.ServerVersion
+    gone = list(session.scalars(sa.select(table.id).where(
+        table.state == versions.ERROR, table.disks == '[]',
+        ~table.protected, table.updated_at < before)))
+    for version_id in gone:
+        remove(session, version_id)
+    return len(gone)
+
+
 def exported(session: orm.Session, version_id: str, image_id: str) -> None:
     """Record the image that a version was exported as."""
     row = session.get(models.ServerVersion, version_id)
@@ -237,14 +281,11 @@ def servers_of(session: orm.Session, project_id: str) -> list[str]:
         .distinct().order_by(table.server_id)))
 
 
-def projects(session: orm.Session) -> dict[str, datetime.datetime]:
-    """List projects that have versions, with the time of the first."""
+def projects() -> sa.Select[str]:
+    """Return the query for projects that have versions."""
     table = models.ServerVersion
-    rows = session.execute(
-        sa.select(table.project_id, sa.func.min(table.created_at))
-        .where(table.state == versions.AVAILABLE)
-        .group_by(table.project_id))
-    return {project_id: when for project_id, when in rows}
+    return sa.select(table.project_id).where(
+        table.state == versions.AVAILABLE).distinct()
 
 
 def list_versions(session: listing.Reader, viewer: listing.Viewer,

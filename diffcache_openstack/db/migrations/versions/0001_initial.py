@@ -69,7 +69,7 @@ def upgrade():
     _create_revoked_keys()
     _create_versions()
     _create_version_tasks()
-    _create_version_store_sizes()
+    _create_version_stores()
     _create_version_heads()
     _create_version_policies()
     _create_hydrations()
@@ -567,18 +567,26 @@ def _create_version_tasks():
         sa.Column('updated_at', _time(), nullable=False),
         sa.Column('sent_at', _time()),
         sa.Column('seen_at', _time()),
+        sa.Column('leased_until', _time()),
+        sa.Column('cancelling', sa.Boolean, nullable=False),
         sa.Index('ix_version_tasks_server_id', 'server_id'),
         sa.Index('ix_version_tasks_state', 'state'),
         sa.Index('ix_version_tasks_version_id', 'version_id'),
         **_OPTIONS)
 
 
-def _create_version_store_sizes():
+def _create_version_stores():
     op.create_table(
-        'version_store_sizes',
+        'version_stores',
         sa.Column('project_id', sa.String(255), primary_key=True),
-        sa.Column('bytes', sa.BigInteger, nullable=False),
-        sa.Column('updated_at', _time(), nullable=False),
+        sa.Column('bytes', sa.BigInteger),
+        sa.Column('unpruned_since', _time()),
+        sa.Column('deleted_at', _time()),
+        sa.Column('prune_tried_at', _time()),
+        sa.Column('verified_at', _time()),
+        sa.Column('verify_tried_at', _time()),
+        sa.Column('rekeying', sa.Boolean, nullable=False),
+        sa.Column('created_at', _time(), nullable=False),
         **_OPTIONS)
 
 

@@ -68,7 +68,7 @@ class ServiceTest(base.TestCase):
         self.service = service.VersionService(
             self.conf, None, self.conductor, 'h1')
         self.work = lambda doing: None
-        self.service.tasks._perform = lambda doing: self.work(doing)
+        self.service.tasks._work.perform = lambda doing: self.work(doing)
         self.service.start()
         self.addCleanup(self.service.stop)
         self.waits = True

@@ -39,6 +39,7 @@ class TasksTest(base.TestCase):
             'diffcache_openstack.agent.versions.tasks.REPORT_SECONDS', 0.05))
         self.done = []
         self.reports = []
+        self.abandoned = []
         self.told = threading.Event()
         self.running = threading.Event()
         self.answer = True
@@ -58,8 +59,11 @@ class TasksTest(base.TestCase):
         self.done.append(doing.task.id)
         self.work(doing)
 
+    def abandon(self, doing):
+        self.abandoned.append((doing.task.id, dict(doing.notes)))
+
     def new(self):
-        tasks = version_tasks.Tasks(self.directory / 'tasks', self.perform,
+        tasks = version_tasks.Tasks(self.directory / 'tasks', self,
                                     self.report)
         tasks.start()
         self.addCleanup(tasks.stop)
@@ -183,6 +187,71 @@ class TestTasks(TasksTest):
         again = self.new()
         self.ended(again.perform(task()))
         self.assertEqual([{}, {'step': 1}], notes)
+
+    def killed(self, **values):
+        """A process was killed while it performed a task."""
+        tasks = self.new()
+        begun = threading.Event()
+
+        def work(doing):
+            doing.note(step=1)
+            if values.get('cancelled'):
+                tasks.cancel(doing.task.id)
+            begun.set()
+            doing.cancel.wait(SECONDS)
+            self.assertTrue(doing.cancel.wait(SECONDS))
+            raise exceptions.Interrupted('killed')
+
+        self.work = work
+        tasks.perform(task())
+        self.assertTrue(begun.wait(SECONDS))
+        tasks.stop()
+        self.work = lambda doing: None
+        self.done.clear()
+        self.reports.clear()
+
+    def test_one_that_was_cancelled_stays_so_after_a_kill(self):
+        self.killed(cancelled=True)
+        self.answer = exceptions.ServiceUnavailable('away')
+        report = self.ended(self.new().perform(task()))
+        self.assertEqual(versions.CANCELLED, report.state)
+        self.assertEqual(([], [(task().id, {'step': 1})]),
+                         (self.done, self.abandoned))
+
+    def test_one_that_was_lost_meanwhile_is_not_resumed(self):
+        self.killed()
+        self.answer = False
+        report = self.ended(self.new().perform(task()))
+        self.assertEqual(versions.CANCELLED, report.state)
+        self.assertEqual(([], [(task().id, {'step': 1})]),
+                         (self.done, self.abandoned))
+
+    def test_none_is_resumed_before_the_conductor_has_answered(self):
+        self.killed()
+        asked = threading.Event()
+
+        def away(report):
+            asked.set()
+            raise exceptions.ServiceUnavailable('away')
+
+        self.patch(self, 'report', away)
+        tasks = self.new()
+        self.assertTrue(asked.wait(SECONDS))
+        self.assertEqual([], self.done)
+        tasks.stop()
+        self.assertEqual([task().id], tasks.left())
+        self.patch(self, 'report', lambda report: True)
+        self.ended(self.new().perform(task()))
+        self.assertEqual([task().id], self.done)
+
+    def test_one_that_another_host_has_now_is_given_up(self):
+        self.answer = exceptions.Forbidden('sent to h2')
+        tasks = self.new()
+        self.work = lambda doing: doing.cancel.wait(SECONDS)
+        doing = tasks.perform(task())
+        self.ended(doing)
+        self.assertTrue(doing.cancelled)
+        self.assertTrue(doing.reported)
 
     def test_told_of_though_that_cannot_be_kept(self):
         def write(doing):

@@ -179,6 +179,26 @@ class TestSaving(WorkerTest):
         self.do(versions.RESTORE, disks=saved.disks, method='rebuild')
         self.assertEqual(content, hostile.read_bytes())
 
+    def test_nothing_is_left_of_a_task_that_was_lost(self):
+        raw = self.write_file('raw-disk', b'1' * 8192)
+        self.guests.find = lambda server_id: guests.Guest(
+            server_id, (guests.Disk('vda', raw, 'raw'),), agent='an-agent')
+        task = objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000097', kind=versions.SAVE,
+            project_id='p', server_id=SERVER)
+        view = raw.with_name(f'.raw-disk.{view_cleanup.tag_of(task.id)}.view')
+        view.write_bytes(b'2' * 8192)
+        self.write_file(f'versions/work/{task.id}/base', b'3')
+        doing = tasks.RunningTask(task, self.directory / 'task.json',
+                                  {'begun': True})
+        thawed = []
+        with mock.patch.object(worker.guest_agent, 'thaw', thawed.append):
+            self.worker.abandon(doing)
+        self.assertEqual(['an-agent'], thawed)
+        self.assertFalse(view.exists())
+        self.assertEqual(
+            [], list((self.directory / 'versions' / 'work').iterdir()))
+
     def test_copy_of_a_disk_goes_unless_the_save_is_tried_again(self):
         raw = self.write_file('raw-disk', b'1' * 8192)
         self.guests.find = lambda server_id: guests.Guest(

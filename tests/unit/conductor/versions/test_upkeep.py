@@ -15,9 +15,11 @@ import datetime
 import json
 import uuid
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import models
+from diffcache_openstack.db import plans
 from diffcache_openstack.db.versions import policies as version_policies
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack.db.versions import versions as db
@@ -92,6 +94,13 @@ class TestSchedules(RoundTest):
         [task] = self.tasks(versions.SAVE)
         self.assertEqual(('auto', 't1'), (task.alpha, task.base_image))
 
+    def test_one_that_waits_for_its_host_is_not_saved_once_more(self):
+        self.policy(server_id='running', every=3600)
+        self.assertEqual(['running'], self.round())
+        self.write(_saved_long_ago, objects_base.now() - 5 * HOUR)
+        self.upkeep._looked.clear()
+        self.assertEqual(['running'], self.round())
+
     def test_nova_is_not_asked_each_round(self):
         asked = []
         self.nova.of_project = lambda project: asked.append(project) or []
@@ -147,36 +156,89 @@ class TestRetention(RoundTest):
 
 class TestStore(RoundTest):
 
-    def age(self, kind, ago):
-        """A task of a kind that ended so long ago."""
+    def ended(self, kind, ago, state=versions.DONE, **values):
+        """A task of a kind that was created and ended so long ago."""
+        when = objects_base.now() - ago
         task = objects.VersionTask(id=str(uuid.uuid4()), kind=kind,
-                                   project_id=PROJECT)
-        self.write(version_tasks.create, task, objects_base.now() - ago)
-        self.write(_end, task.id)
+                                   project_id=PROJECT, **values)
+        self.write(version_tasks.create, task, when)
+        self.write(version_tasks.sent, task.id, 'h1', when)
+        self.write(version_tasks.report, objects.TaskReport(
+            task_id=task.id, state=state), when)
+        return task
 
-    def test_space_is_given_back_once_after_deletions(self):
-        self.upkeep.round()
-        self.assertEqual([], self.tasks(versions.PRUNE))
-        self.age(versions.FORGET, 25 * HOUR)
-        self.upkeep.round()
-        self.assertEqual(1, len(self.tasks(versions.PRUNE)))
-        self.upkeep.round()
-        self.assertEqual(1, len(self.tasks(versions.PRUNE)))
+    def deleted(self, ago):
+        self.ended(versions.FORGET, ago, version_id=str(uuid.uuid4()))
 
-    def test_not_too_often(self):
-        self.age(versions.PRUNE, 2 * HOUR)
-        self.age(versions.FORGET, 1 * HOUR)
-        self.upkeep.round()
-        self.assertEqual([], self.tasks(versions.PRUNE))
-
-    def test_everything_is_verified_from_time_to_time(self):
-        self.saved(24 * HOUR)
-        self.upkeep.round()
-        self.assertEqual([], self.tasks(versions.VERIFY))
-        self.saved(8 * 24 * HOUR)
+    def queued(self, kind):
+        """How many of a kind are queued after two rounds."""
         for _round in range(2):
             self.upkeep.round()
-            self.assertEqual(1, len(self.tasks(versions.VERIFY)))
+        return len(self.tasks(kind))
+
+    def test_space_is_given_back_once_after_deletions(self):
+        self.assertEqual(0, self.queued(versions.PRUNE))
+        self.deleted(25 * HOUR)
+        self.assertEqual(1, self.queued(versions.PRUNE))
+
+    def test_deletions_of_each_hour_do_not_postpone_a_prune(self):
+        for hours in range(24, -1, -1):
+            self.deleted(hours * HOUR)
+        self.assertEqual(1, self.queued(versions.PRUNE))
+
+    def test_not_too_often(self):
+        self.deleted(26 * HOUR)
+        self.ended(versions.PRUNE, 2 * HOUR)
+        self.deleted(1 * HOUR)
+        self.assertEqual(0, self.queued(versions.PRUNE))
+
+    def test_deleted_while_a_prune_was_queued_or_running_counts(self):
+        self.deleted(50 * HOUR)
+        task = objects.VersionTask(id=str(uuid.uuid4()), kind=versions.PRUNE,
+                                   project_id=PROJECT)
+        self.write(version_tasks.create, task,
+                   objects_base.now() - 30 * HOUR)
+        self.deleted(26 * HOUR)
+        self.write(version_tasks.report, objects.TaskReport(
+            task_id=task.id, state=versions.DONE),
+            objects_base.now() - 25 * HOUR)
+        self.assertEqual(1, self.queued(versions.PRUNE))
+
+    def test_a_prune_that_failed_is_repeated_an_hour_later(self):
+        self.deleted(25 * HOUR)
+        for ago, queued in ((0, 0), (1.1, 1)):
+            self.upkeep.round()
+            for task in self.tasks(versions.PRUNE):
+                self.write(version_tasks.report, objects.TaskReport(
+                    task_id=task.id, state=versions.FAILED, error='no'),
+                    objects_base.now())
+            self.write(_prune_tried, objects_base.now() - ago * HOUR)
+            self.assertEqual(queued, self.queued(versions.PRUNE))
+
+    def test_tasks_that_are_forgotten_hide_no_longer_interval(self):
+        self.conf.set_override('prune_interval', 30 * 24 * 3600, 'versions')
+        self.conf.set_override('verify_interval', 30 * 24 * 3600, 'versions')
+        self.saved(0 * HOUR)
+        self.deleted(29 * 24 * HOUR)
+        self.upkeep.tidy()
+        self.assertEqual([], self.read(_tasks))
+        self.assertEqual(0, self.queued(versions.PRUNE))
+        self.assertEqual(0, self.queued(versions.VERIFY))
+        self.write(_unpruned_since, objects_base.now() - 31 * 24 * HOUR)
+        self.assertEqual(1, self.queued(versions.PRUNE))
+        self.write(_known_since, objects_base.now() - 31 * 24 * HOUR)
+        self.assertEqual(1, self.queued(versions.VERIFY))
+
+    def test_everything_is_verified_from_time_to_time(self):
+        self.ended(versions.PRUNE, 8 * 24 * HOUR)
+        self.assertEqual(0, self.queued(versions.VERIFY))  # Nothing is there.
+        # Retention keeps only young ones: the store's age counts.
+        self.saved(1 * HOUR)
+        self.assertEqual(1, self.queued(versions.VERIFY))
+        [task] = self.tasks(versions.VERIFY)
+        self.write(version_tasks.report, objects.TaskReport(
+            task_id=task.id, state=versions.DONE), objects_base.now())
+        self.assertEqual(0, self.queued(versions.VERIFY))
 
     def test_a_rewrite_continues_until_nothing_is_left(self):
         self.upkeep.round()
@@ -209,21 +271,117 @@ class TestStore(RoundTest):
         return task
 
     def test_old_tasks_are_forgotten(self):
-        self.age(versions.FORGET, 0 * HOUR)
+        self.deleted(0 * HOUR)
         self.conf.set_override('task_lifetime', 60, 'versions')
         self.upkeep.tidy()
-        self.assertEqual({PROJECT}, set(self.read(
-            version_tasks.last_of_kind, versions.FORGET)))
-        self.write(_age)
+        self.assertEqual(1, len(self.read(_tasks)))
+        self.deleted(1 * HOUR)
         self.upkeep.tidy()
-        self.assertEqual({}, self.read(version_tasks.last_of_kind,
-                                       versions.FORGET))
+        self.assertEqual(1, len(self.read(_tasks)))
+
+    def test_what_no_host_could_do_for_long_fails(self):
+        self.policy(server_id='running', every=3600)
+        self.assertEqual(['running'], self.round())
+        [task] = self.tasks(versions.SAVE)
+        self.upkeep.tidy()
+        self.assertEqual(1, len(self.tasks(versions.SAVE)))
+        self.write(_created, objects_base.now() - 8 * 24 * HOUR)
+        self.upkeep.tidy()
+        self.assertEqual([], self.tasks(versions.SAVE))
+        self.assertEqual(versions.ERROR,
+                         self.read(db.need, task.version_id).state)
+
+    def test_what_was_not_saved_is_forgotten_with_its_task(self):
+        new = objects.NewVersion(id=str(uuid.uuid4()), server_id='running',
+                                 project_id=PROJECT)
+        for ago, left in ((1 * HOUR, 1), (8 * 24 * HOUR, 0)):
+            when = objects_base.now() - ago
+            self.write(db.create, new, when)
+            self.write(db.failed, new.id, db.Failure('no', 'no_space'), when)
+            self.upkeep.tidy()
+            self.assertEqual(left, len(self.read(db.servers_of, PROJECT)))
+
+    def test_leases_that_ended_are_forgotten(self):
+        now = objects_base.now()
+        for name, until in (('old', now - HOUR), ('new', now + HOUR)):
+            self.write(plans.take_lease, name, 'h1', now, until)
+        self.upkeep.tidy()
+        self.assertEqual(['new'], self.read(_leases))
 
 
-def _end(session, task_id):
-    session.get(models.VersionTask, task_id).state = versions.DONE
+class TestDeletions(RoundTest):
+
+    def forget(self, state):
+        """End the deletion of a version."""
+        [task] = self.tasks(versions.FORGET)
+        self.write(version_tasks.report, objects.TaskReport(
+            task_id=task.id, state=state, error='no', error_code='internal'),
+            objects_base.now())
+
+    def setUp(self):
+        super().setUp()
+        self.version = self.saved(1 * HOUR)
+        self.write(service.forget, self.version, objects_base.now())
+
+    def row(self):
+        return self.read(db.need, self.version)
+
+    def test_one_that_failed_is_repeated_an_hour_later(self):
+        self.forget(versions.FAILED)
+        self.assertEqual((versions.DELETING, 'no'),
+                         (self.row().state, self.row().error))
+        self.upkeep.round()
+        self.assertEqual([], self.tasks(versions.FORGET))
+        self.write(_updated, objects_base.now() - 1.1 * HOUR)
+        for _round in range(2):
+            self.upkeep.round()
+            self.assertEqual(1, len(self.tasks(versions.FORGET)))
+        self.forget(versions.DONE)
+        self.assertRaises(exceptions.NotFound, self.row)
+
+    def test_one_that_failed_is_repeated_on_request(self):
+        self.forget(versions.FAILED)
+        for _request in range(2):
+            self.write(service.forget, self.version, objects_base.now())
+            self.assertEqual(1, len(self.tasks(versions.FORGET)))
+
+    def test_one_that_is_cancelled_leaves_the_version(self):
+        [task] = self.tasks(versions.FORGET)
+        self.write(version_tasks.cancel, task.id, objects_base.now())
+        self.assertEqual((versions.AVAILABLE, None),
+                         (self.row().state, self.row().error))
 
 
-def _age(session):
+def _tasks(session):
+    return [row.id for row in session.query(models.VersionTask)]
+
+
+def _leases(session):
+    return [row.name for row in session.query(models.Lease)]
+
+
+def _unpruned_since(session, when):
+    session.get(models.VersionStore, PROJECT).unpruned_since = when
+
+
+def _prune_tried(session, when):
+    session.get(models.VersionStore, PROJECT).prune_tried_at = when
+
+
+def _known_since(session, when):
+    session.get(models.VersionStore, PROJECT).created_at = when
+
+
+def _created(session, when):
     for row in session.query(models.VersionTask):
-        row.updated_at = row.updated_at.replace(year=2020)
+        row.created_at = when
+
+
+def _updated(session, when):
+    for row in session.query(models.ServerVersion):
+        row.updated_at = when
+
+
+def _saved_long_ago(session, when):
+    for row in session.query(models.ServerVersion):
+        row.created_at = when
