@@ -32,14 +32,12 @@ class NativeInspector:
                 _native.qcow2_patch_info(str(path))
             elif key.kind == views.MANIFESTS:
                 self._right_manifest(key, path)
-            elif not manifest.exists():
-                raise exceptions.IntegrityError(
-                    f'{key} has no manifest to verify it with; it will be '
-                    f'fetched again.')
-            elif key.kind == views.COMPRESSED:
-                _native.compressed_check(str(path), str(manifest))
             else:
-                self._right_size(key, path, manifest)
+                self._need_manifest(key, manifest)
+                if key.kind == views.COMPRESSED:
+                    _native.compressed_check(str(path), str(manifest))
+                else:
+                    self._right_size(key, path, manifest)
 
     def deep(self, key: views.Key, path: pathlib.Path,
              manifest: pathlib.Path) -> None:
@@ -53,10 +51,21 @@ class NativeInspector:
                         f'again.')
             elif key.kind == views.MANIFESTS:
                 self._right_manifest(key, path)
-            elif key.kind == views.COMPRESSED:
-                _native.compressed_verify(str(path), str(manifest))
             else:
-                _native.manifest_verify(str(manifest), str(path))
+                self._need_manifest(key, manifest)
+                if key.kind == views.COMPRESSED:
+                    _native.compressed_verify(str(path), str(manifest))
+                else:
+                    _native.manifest_verify(str(manifest), str(path))
+
+    @staticmethod
+    def _need_manifest(key: views.Key, manifest: pathlib.Path) -> None:
+        try:
+            manifest.stat()
+        except FileNotFoundError:
+            raise exceptions.IntegrityError(
+                f'{key} has no manifest to verify it with; it will be '
+                f'fetched again.') from None
 
     @staticmethod
     def _right_manifest(key: views.Key, path: pathlib.Path) -> None:

@@ -26,6 +26,7 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import incoming as incomings
 from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import verifications
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
@@ -73,6 +74,8 @@ class AgentManager:
         self._filler = filler
         self._status = status
         self._repository = repository
+        self._verifications = verifications.Verifications(
+            host.held, self._replace_damaged)
 
     @messaging.exposed
     def hold(self, ctxt: contexts.RequestContext, generation: int,
@@ -156,11 +159,11 @@ class AgentManager:
     def verify_object(self, ctxt: contexts.RequestContext, kind: str,
                       object_id: str) -> None:
         """Verify an object that a peer received damaged; drop it if it is."""
-        key = views.Key(kind, object_id)
-        held = self._host.held
-        if key in held.readable() and not held.verify(key):
-            self._host.report_due.set()
-            self._filler.wake()
+        self._verifications.request(views.Key(kind, object_id))
+
+    def _replace_damaged(self) -> None:
+        self._host.report_due.set()
+        self._filler.wake()
 
     @messaging.exposed
     def status(self, ctxt: contexts.RequestContext) -> dict:

@@ -58,6 +58,9 @@ QUARANTINE_KEPT = 2
 _ID = re.compile(r'^[0-9a-f]{64}$')
 _PART = re.compile(r'^\.(?P<id>[0-9a-f]{64})\.part')
 _BLOCK = 512
+# What says that a file is not the object. Other errors say nothing of it.
+_DAMAGED = (exceptions.IntegrityError, exceptions.FormatError,
+            exceptions.InvalidInput)
 
 
 class Inspector(typing.Protocol):
@@ -67,14 +70,20 @@ class Inspector(typing.Protocol):
               manifest: pathlib.Path) -> None:
         """Check sizes and headers only.
 
-        :raises DiffCacheError: the file cannot be this object
+        :raises IntegrityError: the file cannot be this object
+        :raises FormatError: the file cannot be this object
+        :raises InvalidInput: the file cannot be this object
+        :raises OSError: it cannot be read, which says nothing of it
         """
 
     def deep(self, key: views.Key, path: pathlib.Path,
              manifest: pathlib.Path) -> None:
         """Read and hash all of it.
 
-        :raises DiffCacheError: the file is not this object
+        :raises IntegrityError: the file is not this object
+        :raises FormatError: the file is not this object
+        :raises InvalidInput: the file is not this object
+        :raises OSError: it cannot be read, which says nothing of it
         """
 
 
@@ -348,18 +357,22 @@ class Holdings:
     def verify(self, key: views.Key) -> bool:
         """Read the object and quarantine it if it is damaged.
 
-        A borrowed one is no longer used then.
+        A borrowed one is no longer used then. An object that cannot be read
+        now stays: the error may be one of the process or of a moment.
 
-        :returns: whether it is held or borrowed, and sound
+        :returns: whether it is held or borrowed, and was found sound
         """
         try:
             with self.lease(key) as path:
                 self.inspector.deep(key, path, self.manifest(key.id))
         except exceptions.ObjectMissing:
             return False
-        except (exceptions.IntegrityError, exceptions.FormatError,
-                OSError) as error:
+        except _DAMAGED as error:
             self.quarantine(key, str(error))
+            return False
+        except (exceptions.DiffCacheError, OSError) as error:
+            LOG.error('Could not verify %s, which stays in service: %s', key,
+                      error)
             return False
         return True
 
@@ -426,8 +439,12 @@ class Holdings:
     def _admit(self, key: views.Key, path: pathlib.Path) -> None:
         try:
             self.inspector.quick(key, path, self.manifest(key.id))
-        except exceptions.DiffCacheError as error:
+        except _DAMAGED as error:
             self.quarantine(key, str(error))
+            return
+        except (exceptions.DiffCacheError, OSError) as error:
+            LOG.error('Could not read %s, which is not served until the next'
+                      ' start: %s', key, error)
             return
         self._held[key] = disk_bytes(path)
         self._last_used[key] = path.stat().st_atime

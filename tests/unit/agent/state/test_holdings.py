@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import errno
 import fcntl
 import os
 
@@ -26,6 +27,15 @@ BLOCK = 4096
 
 def block(letter: str, count: int = 1) -> bytes:
     return letter.encode() * (BLOCK * count)
+
+
+class Unreadable:
+    """Inspects in a process that has no descriptors left."""
+
+    def quick(self, key, path, manifest):
+        raise OSError(errno.EMFILE, 'Too many open files')
+
+    deep = quick
 
 
 class HoldingsTest(base.TestCase):
@@ -218,6 +228,17 @@ class HoldingsTest(base.TestCase):
         self.assertFalse(self.held.verify(key))
         self.assertNotIn(key, self.held)
         self.assertFalse(self.held.path(key).exists())
+
+    def test_an_error_that_says_nothing_of_an_object_leaves_it(self):
+        key = self.put(block('a'))
+        self.held.inspector = Unreadable()
+        self.assertFalse(self.held.verify(key))
+        self.assertIn(key, self.held)
+        again = self.new_holdings()
+        again.inspector = Unreadable()
+        again.scan()
+        self.assertNotIn(key, again)
+        self.assertTrue(again.path(key).exists())
 
     def test_quarantine_is_bounded(self):
         for letter in 'abcd':
