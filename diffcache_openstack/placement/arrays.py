@@ -39,13 +39,14 @@ class Arrays:
     ):
         self.hops = max(0, hops)
         self.threads = max(1, threads)
-        self.sizes = instance.sizes.tolist()
-        self.wire_sizes = instance.wire_sizes_priced().tolist()
+        # In bytes: what fits is decided in whole numbers, which are exact.
+        self.sizes = _floats(instances.to_bytes(instance.sizes))
+        self.wire_sizes = (instance.wire_sizes_priced() * 1e6).tolist()
         self.patch_base = instance.patch_base.tolist()
         self.patch_target = instance.patch_target.tolist()
-        self.patch_sizes = instance.patch_sizes.tolist()
+        self.patch_sizes = _floats(instances.to_bytes(instance.patch_sizes))
         self.patch_seconds = instance.patch_seconds.tolist()
-        self.capacities = instance.usable_capacities().tolist()
+        self.capacities = _floats(instance.usable_bytes())
         self.links = _links(instance)
         self.rates = np.ascontiguousarray(instance.rates, dtype=float)
         self.move_weight = move_weight
@@ -83,10 +84,15 @@ class Arrays:
         )
 
 
+def _floats(bytes_of: np.ndarray) -> list[float]:
+    return bytes_of.astype(float).tolist()
+
+
 def _links(instance) -> list[tuple[float, float, float]]:
-    """Return seconds per MB at each host: local, near, repository."""
+    """Return seconds per byte at each host: local, near, repository."""
     links = instance.bandwidths
     near = np.maximum(links.peer, links.repo)
     local = np.maximum(links.local, near)
-    rows = (instances.fetch_seconds(1.0, b) for b in (local, near, links.repo))
+    rows = (instances.fetch_seconds(1e-6, b)
+            for b in (local, near, links.repo))
     return list(zip(*(row.tolist() for row in rows)))

@@ -39,7 +39,7 @@ from diffcache_openstack.placement import replan
 # Rooms are tried in steps of this share of the capacity. What a choice within
 # a smaller room saves is never lost in a larger one.
 STEPS = 100
-# Sums in floating point may exceed a room that they meet by this share.
+# Products in floating point may fall short of whole steps by this share.
 _SLACK = 1e-9
 
 
@@ -72,9 +72,11 @@ class Candidates:
     pinned: tuple[tuple[int, int], ...] = ()
 
     def rooms(self, steps: int) -> np.ndarray:
-        """Return the MB that sets may take, for so many steps of the share."""
-        return np.minimum(self.capacities * (steps / STEPS),
-                          np.maximum(self.limits, 0.0))
+        """Return the bytes that sets may take, for so many steps of the share.
+        """
+        return np.minimum(
+            instances.to_bytes(self.capacities) * steps // STEPS,
+            np.maximum(instances.to_bytes(self.limits), 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,8 +206,8 @@ class _Choosing:
     def __init__(self, candidates: Candidates, rooms: np.ndarray,
                  first: _Ranks) -> None:
         self._all = candidates
-        self._left = rooms.astype(float).copy()
-        self._slack = rooms * _SLACK
+        self._left = rooms.copy()
+        self._bytes = instances.to_bytes(candidates.sizes)
         self._waits = candidates.waits.astype(float).copy()
         self._barred = candidates.barred.copy()
         self._densities = first.densities.copy()
@@ -243,8 +245,8 @@ class _Choosing:
         for number in self._columns:
             self._rank_anew(number)
         self.was_full |= bool(np.any(
-            (self._densities > 0) & (self._all.sizes[:, np.newaxis]
-                                     > self._left + self._slack)))
+            (self._densities > 0)
+            & (self._bytes[:, np.newaxis] > self._left)))
         for number in range(len(self._rank)):
             self._queue(number)
         while self._best:
@@ -261,7 +263,7 @@ class _Choosing:
         knapsack of each host would add, with the present gains.
         """
         sizes, pinned = self._all.sizes, set(self._all.pinned)
-        rooms = rooms.astype(float).copy()
+        rooms = rooms / 1e6
         for number, column in self.chosen:
             if (number, column + 1) in pinned:
                 rooms[column] -= sizes[number]
@@ -310,8 +312,7 @@ class _Choosing:
         return float(waits[column]), float(rates @ np.maximum(0.0, loss))
 
     def _fits(self, number, column):
-        return (self._all.sizes[number]
-                <= self._left[column] + self._slack[column])
+        return self._bytes[number] <= self._left[column]
 
     def _queue(self, number):
         """Queue a set for the best of its hosts that has room."""
@@ -335,13 +336,13 @@ class _Choosing:
         self._densities[number] = densities
         self._order[number] = _order(densities)
         self._rank[number] = 0
-        if np.any((densities > 0) & (size > self._left + self._slack)):
+        if np.any((densities > 0) & (self._bytes[number] > self._left)):
             self.was_full = True
 
     def _take(self, number, column):
         every, waits = self._all, self._waits[number]
         self.saved_s += float(_gains_of(every, number, waits)[column])
-        self._left[column] -= every.sizes[number]
+        self._left[column] -= self._bytes[number]
         self._barred[number, column] = True
         self.chosen.append((number, column))
         self._columns[number].append(column)

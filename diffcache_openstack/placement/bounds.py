@@ -37,6 +37,6 @@ def unlimited(instance: instances.Instance, hops: int = 1) -> float:
 def capacity_left(
     instance: instances.Instance, placement: placements.Placement
 ) -> np.ndarray:
-    """Compute the MB that each host could still take, shape (K,)."""
+    """Compute the bytes that each host could still take, shape (K,)."""
     used = placements.used(instance, placement)
-    return np.maximum(instance.usable_capacities() - used, 0.0)
+    return np.maximum(instance.usable_bytes() - used, 0)

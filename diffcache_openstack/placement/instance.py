@@ -12,7 +12,8 @@
 """An instance of cache placement: objects, hosts, links and demand.
 
 Sizes are megabytes of 1e6 bytes, bandwidths megabits per second, times
-seconds. Templates are numbered 0..N-1, hosts 1..K; host 0 is the repository,
+seconds. Sizes and capacities are rounded to whole bytes, in which is decided
+what fits; see :func:`to_bytes`. Templates are numbered 0..N-1, hosts 1..K; host 0 is the repository,
 which holds everything. Columns of ``rates`` and entries of ``capacities``
 belong to host ``column + 1``.
 
@@ -36,7 +37,12 @@ _LINKS = ('local', 'peer', 'repo')
 # Beyond these, sums of products would not be finite or mean nothing.
 _LARGEST = 1e15
 _SLOWEST = 1e-9
+# Beyond it, numbers of bytes are not exact in 64 bits of floating point.
+_LARGEST_MB = 1e9
+_SMALLEST_MB = 1e-6
 _TOO_LARGE = f'must be finite, at most {_LARGEST:g}'
+_TOO_MANY_MB = f'must be at most {_LARGEST_MB:g} MB'
+_TOO_FEW_MB = f'must be at least a byte ({_SMALLEST_MB:g} MB)'
 
 
 class InstanceError(exceptions.InvalidInput):
@@ -111,6 +117,10 @@ class Instance:
     wire_sizes: np.ndarray = None  # type: ignore[assignment]
 
     def __post_init__(self):
+        for field in ('sizes', 'patch_sizes', 'capacities', 'wire_sizes'):
+            given = getattr(self, field)
+            if given is not None:
+                object.__setattr__(self, field, to_bytes(given) / 1e6)
         if self.wire_sizes is None:
             object.__setattr__(self, 'wire_sizes', self.sizes)
         if self.sites is None:
@@ -143,11 +153,11 @@ class Instance:
         pairs = zip(self.patch_base.tolist(), self.patch_target.tolist())
         return {pair: e for e, pair in enumerate(pairs)}
 
-    def usable_capacities(self) -> np.ndarray:
-        """Return capacities, zero for excluded hosts, shape (K,)."""
-        usable = self.capacities.astype(float)
+    def usable_bytes(self) -> np.ndarray:
+        """Return bytes of capacity, zero for excluded hosts, shape (K,)."""
+        usable = to_bytes(self.capacities)
         for host in self.excluded:
-            usable[host - 1] = 0.0
+            usable[host - 1] = 0
         return usable
 
     def wire_sizes_priced(self) -> np.ndarray:
@@ -221,6 +231,11 @@ def fetch_seconds(megabytes, mbps):
     return 8.0 * megabytes / mbps
 
 
+def to_bytes(megabytes) -> np.ndarray:
+    """Return whole bytes, as integers, to decide what fits."""
+    return np.rint(np.asarray(megabytes, dtype=float) * 1e6).astype(np.int64)
+
+
 def load(path: str) -> Instance:
     """Read an instance file.
 
@@ -247,11 +262,12 @@ def from_dict(data: typing.Any) -> Instance:
     if not isinstance(data, dict):
         raise InstanceError('instance: expected a JSON object of fields')
     sizes = _vector(data, 'sizes')
-    if not len(sizes) or sizes.min() <= 0:
-        _reject_at('sizes', sizes <= 0, 'every template needs a size above 0')
+    _reject_size('sizes', sizes)
     capacities = _vector(data, 'capacities')
-    if not len(capacities) or capacities.min() < 0:
+    if capacities.min() < 0:
         _reject_at('capacities', capacities < 0, 'must not be negative')
+    if capacities.max() > _LARGEST_MB:
+        _reject_at('capacities', capacities > _LARGEST_MB, _TOO_MANY_MB)
     rates = _rates(data, len(sizes), len(capacities))
     patches = _patches(data, len(sizes))
     instance = Instance(
@@ -351,6 +367,18 @@ def _reject_at(field: str, bad: np.ndarray, reason: str) -> None:
     raise InstanceError(f'{field}{where}: {reason}')
 
 
+def _reject_size(field: str, sizes: np.ndarray, inside: str = '') -> None:
+    """Refuse sizes that cannot be counted in bytes.
+
+    :param inside: position of the size within an entry of the field
+    """
+    for bad, reason in ((sizes < _SMALLEST_MB, _TOO_FEW_MB),
+                        (sizes > _LARGEST_MB, _TOO_MANY_MB)):
+        if bad.any():
+            raise InstanceError(
+                f'{field}[{int(np.argmax(bad))}]{inside}: {reason}')
+
+
 def _matrix(field: str, rows: typing.Any, width: int) -> np.ndarray:
     """Build an array of finite numbers from rows of one width.
 
@@ -403,9 +431,7 @@ def _patches(data: dict, templates: int) -> np.ndarray:
             patches[:, 0] == patches[:, 1],
             'a patch from a template to itself',
         )
-    if (patches[:, 2] <= 0).any():
-        n = int(np.argmax(patches[:, 2] <= 0))
-        raise InstanceError(f'{field}[{n}][2]: a patch needs a size above 0')
+    _reject_size(field, patches[:, 2], '[2]')
     if (patches[:, 3] < 0).any():
         n = int(np.argmax(patches[:, 3] < 0))
         raise InstanceError(f'{field}[{n}][3]: seconds must not be negative')
@@ -449,9 +475,9 @@ def _wire_sizes(data: dict, sizes: np.ndarray) -> np.ndarray:
         raise InstanceError(
             f'{field}: {len(found)} for {len(sizes)} templates'
         )
-    bad = (found <= 0) | (found > sizes)
-    if bad.any():
-        _reject_at(field, bad, 'must be above 0 and at most the size')
+    _reject_size(field, found)
+    if (found > sizes).any():
+        _reject_at(field, found > sizes, 'must be at most the size')
     return found
 
 
@@ -502,7 +528,7 @@ def _check_useful(instance: Instance) -> None:
     smallest = instance.sizes.min()
     if instance.patch_count:
         smallest = min(smallest, instance.patch_sizes.min())
-    if instance.capacities.max() < smallest:
+    if to_bytes(instance.capacities).max() < to_bytes(smallest):
         raise InstanceError(
             f'capacities: no host can hold even the smallest object'
             f' ({smallest:g} MB)'

@@ -20,10 +20,6 @@ import numpy as np
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.placement import instance as instances
 
-# Sums of many sizes in floating point may exceed a capacity that they meet
-# exactly by this share of it.
-_SLACK = 1e-9
-
 
 class PlacementError(exceptions.InvalidInput):
     """The placement cannot be read, or names what does not exist."""
@@ -119,17 +115,19 @@ def load(path: str) -> Placement:
 
 
 def used(instance: instances.Instance, placement: Placement) -> np.ndarray:
-    """Sum the MB that the placement takes on each host, shape (K,).
+    """Sum the bytes that the placement takes on each host, shape (K,).
 
     :raises PlacementError: it names what the instance does not have
     """
     check_names(instance, placement)
     patch_index = instance.patch_index()
-    taken = np.zeros(instance.host_count)
+    sizes = instances.to_bytes(instance.sizes)
+    patch_sizes = instances.to_bytes(instance.patch_sizes)
+    taken = np.zeros(instance.host_count, dtype=np.int64)
     for i, host in placement.templates:
-        taken[host - 1] += instance.sizes[i]
+        taken[host - 1] += sizes[i]
     for i, j, host in placement.patches:
-        taken[host - 1] += instance.patch_sizes[patch_index[i, j]]
+        taken[host - 1] += patch_sizes[patch_index[i, j]]
     return taken
 
 
@@ -140,11 +138,11 @@ def errors(instance: instances.Instance, placement: Placement) -> list[str]:
     """
     found = []
     taken = used(instance, placement)
-    limit = instance.usable_capacities()
-    for column in np.flatnonzero(taken > limit * (1 + _SLACK)):
+    limit = instance.usable_bytes()
+    for column in np.flatnonzero(taken > limit):
         found.append(
-            f'host {column + 1}: holds {taken[column]:g} MB,'
-            f' has {limit[column]:g} MB'
+            f'host {column + 1}: holds {taken[column] / 1e6:.12g} MB,'
+            f' has {limit[column] / 1e6:.12g} MB'
         )
     for i, host in sorted(set(instance.pinned.templates)):
         if (i, host) not in placement.templates:

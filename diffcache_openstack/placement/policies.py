@@ -54,33 +54,34 @@ class Result:
 
 
 class Cache(abc.ABC):
-    """One host's cache of whole templates."""
+    """One host's cache of whole templates, of so many bytes."""
 
-    def __init__(self, capacity_mb: float):
-        self._free = capacity_mb
-        self._capacity = capacity_mb
-        self._held: dict[int, float] = {}
+    def __init__(self, capacity: int):
+        self._free = capacity
+        self._capacity = capacity
+        self._held: dict[int, int] = {}
 
     def __contains__(self, template: int) -> bool:
         return template in self._held
 
-    def request(self, template: int, megabytes: float, seconds: float) -> None:
+    def request(self, template: int, size: int, seconds: float) -> None:
         """Note a request, and hold its template if it can ever fit.
 
+        :param size: of the template, in bytes
         :param seconds: what fetching the template takes
         """
-        self._note(template, megabytes, seconds)
-        if template in self._held or megabytes > self._capacity:
+        self._note(template, size, seconds)
+        if template in self._held or size > self._capacity:
             return
-        while self._free < megabytes:
+        while self._free < size:
             victim = min(self._held, key=self._rank)
             self._free += self._held.pop(victim)
             self._evicted(victim)
-        self._held[template] = megabytes
-        self._free -= megabytes
+        self._held[template] = size
+        self._free -= size
 
     @abc.abstractmethod
-    def _note(self, template, megabytes, seconds) -> None:
+    def _note(self, template, size, seconds) -> None:
         """Update what ranks are made of."""
 
     @abc.abstractmethod
@@ -94,12 +95,12 @@ class Cache(abc.ABC):
 class Lru(Cache):
     """Evicts what was requested longest ago."""
 
-    def __init__(self, capacity_mb):
-        super().__init__(capacity_mb)
+    def __init__(self, capacity):
+        super().__init__(capacity)
         self._clock = 0
         self._last = {}
 
-    def _note(self, template, megabytes, seconds):
+    def _note(self, template, size, seconds):
         self._clock += 1
         self._last[template] = self._clock
 
@@ -110,12 +111,12 @@ class Lru(Cache):
 class Lfu(Lru):
     """Evicts what was requested least, the oldest of those."""
 
-    def __init__(self, capacity_mb):
-        super().__init__(capacity_mb)
+    def __init__(self, capacity):
+        super().__init__(capacity)
         self._count = collections.Counter()
 
-    def _note(self, template, megabytes, seconds):
-        super()._note(template, megabytes, seconds)
+    def _note(self, template, size, seconds):
+        super()._note(template, size, seconds)
         self._count[template] += 1
 
     def _rank(self, template):
@@ -125,14 +126,14 @@ class Lfu(Lru):
 class Gdsf(Lfu):
     """Evicts by frequency times cost over size, aged by what was evicted."""
 
-    def __init__(self, capacity_mb):
-        super().__init__(capacity_mb)
+    def __init__(self, capacity):
+        super().__init__(capacity)
         self._age = 0.0
         self._worth = {}
 
-    def _note(self, template, megabytes, seconds):
-        super()._note(template, megabytes, seconds)
-        value = self._count[template] * seconds / megabytes
+    def _note(self, template, size, seconds):
+        super()._note(template, size, seconds)
+        value = self._count[template] * seconds / size
         self._worth[template] = self._age + value
 
     def _rank(self, template):
@@ -165,7 +166,8 @@ def with_cache(replay: Replay, name: str) -> Result:
     """Serve the trace with one of :data:`CACHES` on every host."""
     instance = replay.instance
     links = instance.bandwidths
-    caches = [CACHES[name](c) for c in instance.usable_capacities().tolist()]
+    caches = [CACHES[name](c) for c in instance.usable_bytes().tolist()]
+    sizes = instances.to_bytes(instance.sizes).tolist()
     taken = []
     for request in replay.requests:
         column = request.host - 1
@@ -181,7 +183,8 @@ def with_cache(replay: Replay, name: str) -> Result:
         else:
             link = links.peer if near else links.repo
         taken.append(instances.fetch_seconds(size, float(link[column])))
-        caches[column].request(request.template, size, far_s)
+        caches[column].request(request.template, sizes[request.template],
+                               far_s)
     return _result(replay, name, taken)
 
 

@@ -147,6 +147,5 @@ def losses(
     one site.
     """
     arrays = native_arrays.Arrays(instance, hops, placement)
-    arrays.capacities = instance.capacities.tolist()
     lost = _native.placement_losses(arrays)
     return dict(zip((arrays.key(*pair) for pair in arrays.start), lost))

@@ -73,7 +73,9 @@ class _State:
         self._base = instance.patch_base[by_base]
         self._target = instance.patch_target[by_base]
         sizes = instance.patch_sizes[by_base]
-        self._patch_size = sizes
+        # In bytes, as what is free; seconds are those of megabytes.
+        self.patch_bytes = instances.to_bytes(sizes)
+        self.template_bytes = instances.to_bytes(instance.sizes)
         # Seconds for each object to arrive at each host, by where it is.
         self._whole = [
             instances.fetch_seconds(instance.sizes[:, None], link)
@@ -120,7 +122,7 @@ class _State:
     def place_best(self) -> bool:
         """Run PickImageAndPatches and UpdateDataStructures; False if done."""
         promise = self._promise()
-        fits = self._free > self._instance.sizes[:, None]
+        fits = self._free > self.template_bytes[:, None]
         promise[self._held | ~fits] = 0.0
         order = np.argsort(-promise, axis=None, kind='stable')
         best, chosen = 0.0, None
@@ -177,11 +179,11 @@ class _Trial:
         self.template, self.column = i, k
         edges = state.edges_of(i)
         self._edges = edges
-        self._sizes = state._patch_size[edges]
+        self._sizes = state.patch_bytes[edges]
         self._patch = [times[edges] for times in state._patch]
         self._held = state._held_patch[edges].copy()
         self.free = state._free.copy()
-        self.free[k] -= state._instance.sizes[i]
+        self.free[k] -= state.template_bytes[i]
         self.rows = np.concatenate(([i], state._target[edges]))
         self.patches = []
         old = state._cost[self.rows]

@@ -23,7 +23,10 @@ at its best by itself, linked as in facility location:
   holds it, from its own disk only as far as x_or says so: equations 2 and 3
   without their ceilings. What it does not have near comes from the
   repository;
-* X_o <= sum over k of x_ok, and capacities: equation 4.
+* X_o <= sum over k of x_ok, and capacities: equation 4. The solver's
+  tolerances let a host take some bytes too much. Objects that it puts on a
+  host and that do not fit together, counted in whole bytes, are forbidden by
+  a constraint of their own, and it solves again.
 
 Ways that would be dearer than the repository even with every object on the
 asking host's own disk are left out.
@@ -75,11 +78,10 @@ class IlpSolver(base.Solver):
         if start.proved_optimal or clock.over:
             return start
         model = _Model(instance, options.hops, start)
-        model.run(options, clock)
+        better = model.solve(options, clock)
         placement, bound = start.placement, start.lower_bound_s
         total = start.cost_s
-        if model.found:
-            better = model.placement()
+        if better is not None:
             found = cost.total_cost(instance, better, options.hops)
             if found < total:
                 placement, total = better, found
@@ -178,10 +180,24 @@ class _Model:
             self._request(int(j), int(r))
         self._problem.setObjective(pulp.LpAffineExpression(self._cost))
         self.bound = 0.0
-        self.found = False
 
-    def run(self, options, clock) -> None:
-        """Solve until proved, out of time or stopped."""
+    def solve(self, options, clock) -> placements.Placement | None:
+        """Solve until proved, out of time or stopped.
+
+        :returns: a feasible placement, if one was found
+        """
+        while self._run(options, clock):
+            covers = self._covers()
+            if not covers:
+                return self._placement()
+            for cover in covers:
+                self._require([(v, 1.0) for v in cover], len(cover) - 1.0)
+        return None
+
+    def _run(self, options, clock) -> bool:
+        """Solve once; return whether there is a solution."""
+        if clock.over:
+            return False
         solver = _Highs(
             msg=False,
             gapRel=TOLERANCE / 2,
@@ -208,15 +224,35 @@ class _Model:
         model = self._problem.solverModel
         info = model.getInfo()
         status = model.getModelStatus()
-        self.found = info.primal_solution_status == 2
         if status in (
             highspy.HighsModelStatus.kOptimal,
             highspy.HighsModelStatus.kTimeLimit,
             highspy.HighsModelStatus.kInterrupt,
         ) and abs(info.mip_dual_bound) < 1e30:
-            self.bound = info.mip_dual_bound / self._scale
+            self.bound = max(self.bound, info.mip_dual_bound / self._scale)
+        return info.primal_solution_status == 2
 
-    def placement(self) -> placements.Placement:
+    def _covers(self) -> list[list[pulp.LpVariable]]:
+        """Return objects of each overfull host that do not fit together."""
+        found = []
+        for limit, objects in zip(self._limits, self._taken):
+            chosen = sorted(((size, variable) for variable, size in objects
+                             if variable.value() > 0.5),
+                            key=lambda each: -each[0])
+            excess = sum(size for size, _ in chosen) - limit
+            if excess <= 0:
+                continue
+            cover = []
+            for size, variable in reversed(chosen):
+                # The small ones go while the others still do not fit.
+                if size < excess:
+                    excess -= size
+                else:
+                    cover.append(variable)
+            found.append(cover)
+        return found
+
+    def _placement(self) -> placements.Placement:
         """Return what the solution holds."""
         templates, patches = [], []
         for (key, k), variable in self._held.items():
@@ -237,8 +273,9 @@ class _Model:
     def _declare_objects(self):
         """Declare x, y and X of every object that some host has room for."""
         instance = self._instance
-        limits = instance.usable_capacities()
-        taken = [[] for _ in self._hosts]
+        self._limits = instance.usable_bytes().tolist()
+        # Variables and bytes of objects, by host.
+        self._taken = [[] for _ in self._hosts]
         pins = {
             *instance.pinned.templates,
             *instance.pinned.patches,
@@ -246,29 +283,33 @@ class _Model:
         for key, size in self._keys():
             homes = []
             for k in self._hosts:
-                if size > limits[k]:
+                if size > self._limits[k]:
                     continue
                 variable = self._variable(category=pulp.LpInteger)
                 if (*key, k + 1) in pins:
                     variable.lowBound = 1
                 self._held[key, k] = variable
-                taken[k].append((variable, size))
+                self._taken[k].append((variable, size))
                 homes.append((variable, -1.0))
             if homes:
                 near = self._variable()
                 self._near[key] = near
                 self._require([(near, 1.0), *homes], 0.0)
-        for k in self._hosts:
-            self._require(taken[k], float(limits[k]))
+        for limit, objects in zip(self._limits, self._taken):
+            self._require([(v, size / 1e6) for v, size in objects],
+                          limit / 1e6)
 
     def _keys(self):
+        """Yield each object with its bytes."""
         instance = self._instance
-        for i, size in enumerate(instance.sizes.tolist()):
+        for i, size in enumerate(
+            instances.to_bytes(instance.sizes).tolist()
+        ):
             yield (i,), size
         for i, j, size in zip(
             instance.patch_base.tolist(),
             instance.patch_target.tolist(),
-            instance.patch_sizes.tolist(),
+            instances.to_bytes(instance.patch_sizes).tolist(),
         ):
             yield (i, j), size
 

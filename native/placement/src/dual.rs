@@ -2,7 +2,7 @@
 //!
 //! The linear relaxation of the compact model has, per request (j, r), the
 //! multiplier of being served (`multiplier`), and per object its price of being near and
-//! what it is worth on each host's disk. For prices of space per MB on each
+//! what it is worth on each host's disk. For prices of space per byte on each
 //! host (lambda), the rest nearly solves itself:
 //!
 //! * an object's near price is what its space costs on the host where holding
@@ -64,7 +64,7 @@ impl Entry {
 pub struct Bound {
     /// No placement costs less.
     pub value: f64,
-    /// MB that the priced problem would take on each host.
+    /// Bytes that the priced problem would take on each host.
     pub used: Vec<f64>,
 }
 
@@ -78,7 +78,7 @@ pub struct Dual<'a> {
     way_cost: Vec<f64>,
     direct: Vec<f64>,
     far: Vec<f64>,
-    /// Price per MB of patches to each template.
+    /// Price per byte of patches to each template.
     patch_rate: Vec<f64>,
     /// Price of having each template near.
     pub price: Vec<f64>,
@@ -89,7 +89,7 @@ pub struct Dual<'a> {
     /// Templates that the priced problem would have near.
     pub open: Vec<bool>,
     cut: Vec<f64>,
-    /// MB of local copies that are worth their space, by host.
+    /// Bytes of local copies that are worth their space, by host.
     local_used: Vec<f64>,
     scratch: Scratch,
     entries: Vec<Entry>,
@@ -174,7 +174,7 @@ impl<'a> Dual<'a> {
         self.far.iter().sum()
     }
 
-    /// The bound at prices per MB of each host's space.
+    /// The bound at prices per byte of each host's space.
     ///
     /// `steps` are the subgradient steps spent on multipliers, `rounds` how often
     /// multipliers and near prices are fitted to each other.
@@ -332,7 +332,7 @@ impl<'a> Dual<'a> {
         }
     }
 
-    /// MB that near templates and patches take on each host.
+    /// Bytes that near templates and patches take on each host.
     fn count_used(&self, lambda: &[f64]) -> Vec<f64> {
         let problem = self.problem;
         let spread = 1.0 / lambda.len().max(1) as f64;

@@ -29,7 +29,7 @@ pub struct Multipliers {
     pub assignment: Vec<f64>,
     /// Of each near template being held by a host.
     pub near: Vec<f64>,
-    /// Of each host's space, per MB of patches.
+    /// Of each host's space, per byte of patches.
     pub space: Vec<f64>,
     /// Part of a near patch's space that each cell is charged, by entry.
     pub share: Vec<f64>,
@@ -60,7 +60,7 @@ struct Contribution {
     base: u32,
     target: u32,
     cell: u32,
-    /// MB of the patch.
+    /// Bytes of the patch.
     patch: f64,
     /// The space that the patch is charged for.
     space: Space,
@@ -78,7 +78,7 @@ struct Request {
     rate: f64,
     /// Entry of the cell and the first way.
     first: usize,
-    /// Price per MB of a patch on the cell's own host, above that of one near.
+    /// Price per byte of a patch on the cell's own host, above that of one near.
     own: f64,
 }
 
@@ -115,7 +115,7 @@ pub struct Lagrangian<'a> {
     touched: Vec<u32>,
     /// Direction in which the value rises.
     slope: Multipliers,
-    /// Price per MB of patches to each template being near.
+    /// Price per byte of patches to each template being near.
     patch_rate: Vec<f64>,
     /// The host whose price of space that is.
     patch_host: Vec<u32>,
@@ -268,7 +268,7 @@ impl<'a> Lagrangian<'a> {
         }
     }
 
-    /// Prices an MB of patches to each template being near.
+    /// Prices a byte of patches to each template being near.
     fn price_patches(&mut self, space: &[f64]) {
         let problem = self.problem;
         let mut least = (f64::MAX, 0);
@@ -291,7 +291,7 @@ impl<'a> Lagrangian<'a> {
         }
     }
 
-    /// Seconds per MB of a patch to `t` that a cell with some share in its
+    /// Seconds per byte of a patch to `t` that a cell with some share in its
     /// price pays at least, space included, and whose space that is.
     fn patch_seconds(&self, t: usize, cell: usize, own: f64, share: f64) -> (f64, Space) {
         let problem = self.problem;
@@ -433,7 +433,8 @@ impl<'a> Lagrangian<'a> {
     fn pack(&mut self, host: usize, multipliers: &Multipliers) -> f64 {
         let problem = self.problem;
         let capacity = problem.capacity[host];
-        let step = self.room / GRID;
+        // A whole number of bytes, for quotients that are rounded down exactly.
+        let step = (self.room / GRID).ceil().max(1.0);
         let space = multipliers.space[host];
         self.items.clear();
         for t in 0..problem.templates {
@@ -589,7 +590,7 @@ impl<'o, 'a> Ascent<'o, 'a> {
 fn scale(problem: &Problem, start: &Multipliers) -> Multipliers {
     let mut scale = Multipliers::zero(problem);
     let hosts = start.space.len().max(1) as f64;
-    let price = (start.space.iter().sum::<f64>() / hosts).max(1e-9);
+    let price = (start.space.iter().sum::<f64>() / hosts).max(1e-15);
     for t in 0..problem.templates {
         scale.near[t] = price * problem.size[t];
         for c in problem.cells.range(t) {

@@ -4,7 +4,7 @@
 /// A template that may go to any of the hosts.
 #[derive(Debug, Clone, Copy)]
 pub struct Item {
-    /// MB.
+    /// Bytes.
     pub size: f64,
     /// Seconds saved.
     pub value: f64,
@@ -16,7 +16,7 @@ const NODES: usize = 30_000;
 /// For each item the host (position in `room`) it goes to, if any.
 ///
 /// Branch and bound with the bound of the relaxation in which the hosts are
-/// one and items can be cut; `filler` is the worth of an MB that stays free.
+/// one and items can be cut; `filler` is the worth of a byte that stays free.
 #[must_use]
 pub fn pack(items: &[Item], room: &[f64], filler: f64) -> Vec<Option<usize>> {
     let mut order: Vec<usize> = (0..items.len()).collect();

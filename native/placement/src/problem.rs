@@ -1,4 +1,7 @@
 //! The instance of one site in the shape that the inner loops want.
+//!
+//! Sizes and capacities are whole numbers below 2^53, so that sums and
+//! differences of them are exact.
 
 use std::cmp::Ordering;
 
@@ -15,7 +18,7 @@ pub enum ProblemError {
     Index(&'static str),
 }
 
-/// Seconds per MB into one host, by where the bytes come from.
+/// Seconds per byte into one host, by where the bytes come from.
 #[derive(Debug, Clone, Copy)]
 pub struct Links {
     /// From its own disk.
@@ -119,9 +122,9 @@ pub struct Group {
 /// The templates of an instance, one element of each list for each template.
 #[derive(Debug, Clone, Default)]
 pub struct Templates {
-    /// MB.
+    /// Bytes.
     pub size: Vec<f64>,
-    /// MB that cross the link to the repository.
+    /// Bytes that cross the link to the repository.
     pub wire: Vec<f64>,
 }
 
@@ -143,7 +146,7 @@ pub struct Patches {
     pub base: Vec<u32>,
     /// Template that it builds.
     pub target: Vec<u32>,
-    /// MB.
+    /// Bytes.
     pub size: Vec<f64>,
     /// Seconds to apply it.
     pub apply: Vec<f64>,
@@ -169,7 +172,7 @@ impl Patches {
 /// The hosts of an instance, one element of each list for each host.
 #[derive(Debug, Clone, Default)]
 pub struct Hosts {
-    /// MB that it may hold.
+    /// Bytes that it may hold.
     pub capacity: Vec<f64>,
     /// Its links.
     pub links: Vec<Links>,
@@ -178,9 +181,9 @@ pub struct Hosts {
 /// An instance. Objects are numbered templates first, then patches.
 #[derive(Debug, Clone)]
 pub struct Problem {
-    /// MB of each object.
+    /// Bytes of each object.
     pub size: Vec<f64>,
-    /// MB of each object that cross the link to the repository. From there no
+    /// Bytes of each object that cross the link to the repository. From there no
     /// object arrives faster than from near.
     pub wire: Vec<f64>,
     /// Number of templates.
@@ -191,7 +194,7 @@ pub struct Problem {
     pub target: Vec<u32>,
     /// Seconds to apply each patch.
     pub apply: Vec<f64>,
-    /// MB that each host may hold.
+    /// Bytes that each host may hold.
     pub capacity: Vec<f64>,
     /// Links of each host.
     pub links: Vec<Links>,

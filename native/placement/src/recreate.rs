@@ -1,4 +1,4 @@
-//! Density-ordered lazy insertion: what saves most per MB goes first.
+//! Density-ordered lazy insertion: what saves most per byte goes first.
 //!
 //! Gains only rarely grow as objects are added, so an entry of the queue is
 //! evaluated again only when it comes to the top.
@@ -13,7 +13,7 @@ use crate::state::State;
 /// How insertion ranks candidates.
 #[derive(Debug, Clone, Copy)]
 pub struct Ranking {
-    /// Price per MB charged for patches that a template would need.
+    /// Price per byte charged for patches that a template would need.
     pub price: f64,
     /// Power of the size that gains are divided by: 1 ranks by density.
     pub power: f64,

@@ -53,7 +53,7 @@ pub struct Search<'s, 'a> {
 }
 
 impl<'s, 'a> Search<'s, 'a> {
-    /// A search that changes `state`; `price` is what space is worth per MB.
+    /// A search that changes `state`; `price` is what space is worth per byte.
     pub fn new(
         problem: &'a Problem,
         state: &'s mut State<'a>,
@@ -267,7 +267,7 @@ impl<'s, 'a> Search<'s, 'a> {
     }
 
     /// Makes room for one template on one host by removing the objects of least
-    /// loss per MB; another host may take in what was ejected.
+    /// loss per byte; another host may take in what was ejected.
     fn eject(&mut self, removed: &mut Vec<(u32, u32)>) -> Vec<u32> {
         let template = self.tickets[self.random.below(self.tickets.len())];
         let host = self.host();

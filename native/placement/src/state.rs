@@ -23,7 +23,7 @@ pub struct State<'a> {
     pinned: Held,
     placed: Held,
     move_weight: f64,
-    /// MB free on each host.
+    /// Bytes free on each host.
     pub free: Vec<f64>,
     /// Objects of each host, in no order.
     pub contents: Vec<Vec<u32>>,
@@ -312,7 +312,7 @@ impl<'a> State<'a> {
         self.chains = chains;
     }
 
-    /// What adding the object would save; `price` per MB is what patches that
+    /// What adding the object would save; `price` per byte is what patches that
     /// are not near yet would be charged, if that beats the repository.
     pub fn gain(&mut self, object: usize, host: usize, price: f64) -> f64 {
         if self.holds(object, host) {

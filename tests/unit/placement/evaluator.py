@@ -9,9 +9,12 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""An evaluator that shares no code with the package: it tries every chain."""
+"""An evaluator that shares no code with solvers: it tries every chain."""
 
 import collections
+import itertools
+
+from diffcache_openstack.placement import placement as placements
 
 
 def fetch_seconds(instance, megabytes, holders, host, far=None):
@@ -80,3 +83,20 @@ def total_cost(instance, placement, hops):
         for j in range(instance.template_count)
         for r in range(instance.host_count)
     )
+
+
+def least_cost(instance):
+    """The least cost of all placements of templates that fit, in bytes."""
+    sizes = [round(size * 1e6) for size in instance.sizes.tolist()]
+    free = [round(room * 1e6) for room in instance.capacities.tolist()]
+    fitting = [
+        [chosen for n in range(len(sizes) + 1)
+         for chosen in itertools.combinations(range(len(sizes)), n)
+         if sum(sizes[i] for i in chosen) <= room]
+        for room in free
+    ]
+    return min(
+        total_cost(instance, placements.Placement.of(
+            (i, host + 1) for host, chosen in enumerate(each)
+            for i in chosen), 0)
+        for each in itertools.product(*fitting))

@@ -18,8 +18,7 @@ all that was chosen.
 import numpy as np
 
 from diffcache_openstack.placement import boot_sets
-
-_SLACK = 1e-9
+from diffcache_openstack.placement import instance
 
 
 def choose(of, share):
@@ -46,7 +45,7 @@ class _Plain:
 
     def __init__(self, of, rooms):
         self.of = of
-        self.left, self.slack = rooms.astype(float), rooms * _SLACK
+        self.left, self.bytes = rooms.copy(), instance.to_bytes(of.sizes)
         self.chosen = []
         self.saved_s, self.was_full = 0.0, False
 
@@ -76,11 +75,11 @@ class _Plain:
 
     def take(self, number, column):
         self.saved_s += float(self.gains(number)[column])
-        self.left[column] -= self.of.sizes[number]
+        self.left[column] -= self.bytes[number]
         self.chosen.append((number, column))
 
     def has_room(self, number):
-        return self.of.sizes[number] <= self.left + self.slack
+        return self.bytes[number] <= self.left
 
     def densities(self, number):
         """Seconds by day and MB; below 0 where the set may not be."""

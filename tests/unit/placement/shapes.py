@@ -75,6 +75,25 @@ def small(seed: int, templates: int = 5, hosts: int = 2) -> dict:
     }
 
 
+def tight(seed: int) -> dict:
+    """A document whose hosts are a byte from what some templates take."""
+    rng = np.random.default_rng(seed)
+    sizes = [int(10 ** rng.uniform(0, 11)) for _ in range(4)]
+    sizes[0] = 40_000_000_001
+    capacities = []
+    for _ in range(1 + seed % 2):
+        chosen = rng.permutation(4)[:rng.integers(2, 4)]
+        capacities.append(sum(sizes[i] for i in chosen)
+                          + int(rng.integers(-1, 2)))
+    return {
+        'sizes': [size / 1e6 for size in sizes],
+        'patch_sizes': [],
+        'capacities': [capacity / 1e6 for capacity in capacities],
+        'rates': rng.integers(1, 30, (4, len(capacities))).tolist(),
+        'bandwidths': {'local': 400, 'peer': 200, 'repo': 10},
+    }
+
+
 def compressed(seed: int, **sizes: int) -> dict:
     """The document of :func:`small`, with templates that are compressed."""
     document = small(seed, **sizes)

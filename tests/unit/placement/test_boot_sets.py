@@ -85,9 +85,10 @@ def pairs(solution):
 
 
 def used(of, solution):
-    taken = np.zeros(len(of.capacities))
+    """Bytes that chosen sets take on each host."""
+    taken = np.zeros(len(of.capacities), dtype=np.int64)
     for each in solution.choices:
-        taken[each.host - 1] += of.sizes[each.number]
+        taken[each.host - 1] += instances.to_bytes(of.sizes[each.number])
     return taken
 
 
@@ -97,7 +98,8 @@ class TestProperties(base.TestCase):
     def test_never_above_the_share_nor_where_the_image_is(self, of, share):
         found = boot_sets.choose(of, share)
         most = np.minimum(of.capacities * share, np.maximum(of.limits, 0.0))
-        self.assertTrue(np.all(used(of, found) <= most * (1 + 1e-6)))
+        self.assertTrue(np.all(
+            used(of, found) <= instances.to_bytes(most) + 1))
         self.assertFalse(any(of.barred[each.number, each.host - 1]
                              for each in found.choices))
         self.assertEqual(len(pairs(found)), len(set(pairs(found))))
@@ -138,7 +140,8 @@ class TestProperties(base.TestCase):
         rooms = of.rooms(boot_sets.steps_of(share))
         best = max(saved(of, chosen) for chosen in self.feasible(of, rooms))
         self.assertGreaterEqual(found.bound_s, best - 1e-6)
-        part = max((size / room for size in of.sizes for room in rooms
+        sizes = instances.to_bytes(of.sizes)
+        part = max((size / room for size in sizes for room in rooms
                     if size <= room), default=0.0)
         self.assertGreaterEqual(
             found.saved_s, (1 - part) / (2 - part) * best - 1e-6)
@@ -148,10 +151,10 @@ class TestProperties(base.TestCase):
                   in zip(*np.nonzero(~of.barred))]
         for count in range(len(places) + 1):
             for chosen in itertools.combinations(places, count):
-                taken = np.zeros(len(rooms))
+                taken = np.zeros(len(rooms), dtype=np.int64)
                 for number, host in chosen:
-                    taken[host - 1] += of.sizes[number]
-                if np.all(taken <= rooms + 1e-9):
+                    taken[host - 1] += instances.to_bytes(of.sizes[number])
+                if np.all(taken <= rooms):
                     yield chosen
 
     @hypothesis.given(candidates(), _SHARES, st.data())
@@ -163,13 +166,14 @@ class TestProperties(base.TestCase):
         of = dataclasses.replace(of, pinned=tuple(pins))
         found = boot_sets.choose(of, share)
         rooms = of.rooms(boot_sets.steps_of(share))
-        self.assertTrue(np.all(used(of, found) <= rooms * (1 + 1e-6)))
+        self.assertTrue(np.all(used(of, found) <= rooms))
         left = rooms.copy()
+        sizes = instances.to_bytes(of.sizes)
         for number, host in dict.fromkeys(pins):
             if of.barred[number, host - 1] \
-                    or of.sizes[number] > left[host - 1]:
+                    or sizes[number] > left[host - 1]:
                 continue
-            left[host - 1] -= of.sizes[number]
+            left[host - 1] -= sizes[number]
             self.assertIn((number, host), pairs(found))
 
 

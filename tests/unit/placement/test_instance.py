@@ -34,6 +34,9 @@ class TestBadInput(base.TestCase):
         self.refused('sizes[0]', sizes=[None, 1, 1, 1, 1])
         self.refused('sizes[0]', sizes=['7', 1, 1, 1, 1])
         self.refused('sizes', sizes=[])
+        self.refused('sizes[1]: must be at least a byte',
+                     sizes=[1, 1e-9, 1, 1, 1])
+        self.refused('sizes[0]: must be at most', sizes=[2e9, 1, 1, 1, 1])
 
     def test_a_field_that_is_missing(self):
         for field in (

@@ -109,6 +109,16 @@ class SolverContract:
             instance = instances.from_dict(shapes.small(seed, hosts=3))
             self.check(instance, self.solve(instance, time_limit=10))
 
+    def test_a_byte_too_much_does_not_fit(self):
+        for seed in range(12):
+            instance = instances.from_dict(shapes.tight(seed))
+            solution = self.solve(instance, time_limit=20)
+            self.check(instance, solution)
+            least = evaluator.least_cost(instance)
+            self.assertLessEqual(solution.lower_bound_s, least * (1 + 1e-9))
+            if solution.proved_optimal:
+                self.assertAlmostEqual(1.0, solution.cost_s / least, places=6)
+
     def test_templates_only(self):
         instance = shapes.stored('testbed_s0').without_patches()
         solution = self.solve(instance, time_limit=10)
@@ -171,3 +181,16 @@ def for_any_instance(test):
     return settings(max_examples=6)(given(
         seed=strategies.integers(0, 10**6),
         hops=strategies.integers(1, 3))(test))
+
+
+class FillsHostsContract:
+    """Mixed into a test case of a solver that fills hosts to the end."""
+
+    def test_what_fills_a_host_to_the_last_byte_fits(self):
+        # In floating point, 0.1 + 0.2 is more than 0.3.
+        instance = instances.from_dict({
+            'sizes': [0.1, 0.2], 'patch_sizes': [], 'capacities': [0.3],
+            'rates': [[1], [1]],
+            'bandwidths': {'local': 1000, 'peer': 100, 'repo': 1}})
+        self.assertEqual({(0, 1), (1, 1)},
+                         self.solve(instance).placement.templates)

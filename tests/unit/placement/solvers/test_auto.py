@@ -39,7 +39,8 @@ def empty_cost(instance):
     return cost.total_cost(instance, placements.Placement())
 
 
-class TestAuto(conformance.SolverContract, test_base.TestCase):
+class TestAuto(conformance.SolverContract,
+              conformance.FillsHostsContract, test_base.TestCase):
     solver = 'auto'
 
     @conformance.for_any_instance

@@ -17,7 +17,8 @@ from tests.unit.placement import shapes
 from tests.unit.placement.solvers import conformance
 
 
-class TestIlp(conformance.SolverContract, test_base.TestCase):
+class TestIlp(conformance.SolverContract,
+              conformance.FillsHostsContract, test_base.TestCase):
     solver = 'ilp'
 
     @conformance.for_any_instance
