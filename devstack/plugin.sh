@@ -31,9 +31,10 @@ function create_diffcache_keys {
     fi
 }
 
-# configure_diffcache_host_key FILE HOST ROLE: sign messages, and verify them.
+# configure_diffcache_host_key FILE HOST ROLE [SITE]: sign messages, and verify
+# them.
 function configure_diffcache_host_key {
-    local file=$1 host=$2 role=$3
+    local file=$1 host=$2 role=$3 site=${4:-default}
     local key=$DIFFCACHE_CONF_DIR/$role-$host.key
     iniset "$file" messaging key_file "$key"
     iniset "$file" messaging authority_file "$DIFFCACHE_AUTHORITY_FILE"
@@ -41,7 +42,7 @@ function configure_diffcache_host_key {
         "$DIFFCACHE_BIN_DIR/diffcache-manage" host-key create \
             --authority-key "$DIFFCACHE_AUTHORITY_KEY_FILE" \
             --authority "$DIFFCACHE_AUTHORITY_FILE" \
-            --role "$role" "$host" "$key"
+            --role "$role" --site "$site" "$host" "$key"
     fi
 }
 
@@ -224,7 +225,7 @@ function configure_diffcache_host {
     configure_diffcache_agent "$DIFFCACHE_AGENT_CONF" "$LOCAL_HOSTNAME" \
         "$DIFFCACHE_SITE" "$DIFFCACHE_AGENT_STATE" "$DIFFCACHE_AGENT_PORT"
     configure_diffcache_host_key "$DIFFCACHE_AGENT_CONF" "$LOCAL_HOSTNAME" \
-        compute
+        compute "$DIFFCACHE_SITE"
     iniset "$DIFFCACHE_AGENT_CONF" agent socket "$DIFFCACHE_SOCKET"
     iniset "$DIFFCACHE_AGENT_CONF" agent socket_group "$DIFFCACHE_GROUP"
     iniset "$DIFFCACHE_AGENT_CONF" agent output_directories \
@@ -237,7 +238,8 @@ function configure_diffcache_repository {
     local file=$DIFFCACHE_REPOSITORY_CONF
     configure_diffcache_agent "$file" "repository-$LOCAL_HOSTNAME" centre \
         "$DIFFCACHE_REPOSITORY_STATE" "$DIFFCACHE_REPOSITORY_PORT"
-    configure_diffcache_host_key "$file" "repository-$LOCAL_HOSTNAME" repository
+    configure_diffcache_host_key "$file" "repository-$LOCAL_HOSTNAME" \
+        repository centre
     iniset "$file" agent role repository
     iniset "$file" repository image_source glance
     iniset_diffcache_user "$file" glance glance

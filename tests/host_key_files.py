@@ -16,6 +16,9 @@ import pathlib
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import signatures
 
+# Of hosts, where a test does not say another.
+SITE = 'edge'
+
 
 class Keys:
     """An authority, and the keys that it issued.
@@ -29,12 +32,20 @@ class Keys:
         self.pair = (directory / 'authority.key', directory / 'authority.pem')
         host_keys.create_authority(*self.pair, 30)
 
-    def path(self, role: str, host: str) -> pathlib.Path:
+    def path(self, role: str, host: str, site: str = SITE) -> pathlib.Path:
         """Return the file with the key of a host."""
-        path = self.directory / f'{role}-{host}'
+        path = self.directory / f'{role}-{host}-{site}'
         if not path.exists():
-            host_keys.create_host_key(self.pair, host, role, path, 30)
+            self.create(role, host, path, site)
         return path
+
+    def create(self, role: str, host: str, path: pathlib.Path,
+               site: str = SITE) -> None:
+        """Write the key of a host to a file."""
+        host_keys.create_host_key(
+            self.pair, host_keys.Subject(
+                host, role, None if role == host_keys.CONTROLLER else site),
+            path, 30)
 
     def key(self, role: str, host: str) -> host_keys.HostKey:
         """Return the key of a host."""
@@ -50,7 +61,8 @@ class Keys:
         return signatures.Security(self.key(role, host), self.authority(),
                                    required)
 
-    def options(self, role: str, host: str) -> dict[str, object]:
+    def options(self, role: str, host: str, site: str = SITE
+                ) -> dict[str, object]:
         """Return the options of the group ``[messaging]``."""
-        return {'key_file': self.path(role, host),
+        return {'key_file': self.path(role, host, site),
                 'authority_file': self.pair[1]}

@@ -27,6 +27,7 @@ from diffcache_openstack.common import service
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.telemetry import metrics
+from diffcache_openstack.conductor import addresses
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import demand
 from diffcache_openstack.conductor.endpoints import agents as agent_endpoint
@@ -144,7 +145,8 @@ class ConductorService(service.Service):
         return [
             agent_endpoint.ConductorManager(
                 self._database, self._maps, self._planner, self._notifier,
-                image_records.Verifier(security), volumes, security.key),
+                image_records.Verifier(security), volumes,
+                addresses.Addresses(self.conf), security.key),
             cost_endpoint.CostsManager(self.conf, self._database, self._maps),
             control_endpoint.ControlManager(
                 self._database, self._proposals, self._precacher),

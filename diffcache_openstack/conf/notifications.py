@@ -29,7 +29,8 @@ OPTS = [
         help='''
 Whether the conductor listens to them. Without them the planner knows only the
 requests that agents report, not those that caches of Nova or Glance serve, and
-volumes in write-back are not flushed for snapshots and backups.
+believes them all: with them, requests count of which a server is known. Nor
+are volumes in write-back flushed for snapshots and backups without them.
 '''),
     cfg.StrOpt(
         'transport_url',

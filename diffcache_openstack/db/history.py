@@ -19,6 +19,7 @@ import urllib.parse
 import sqlalchemy as sa
 from sqlalchemy import orm
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
@@ -34,6 +35,8 @@ _COPIED = ('id', 'template_id', 'host', 'mode', 'way', 'detail', 'seconds',
 # was started from an image, and an image that Glance sent.
 BOOT = 'nova'
 DOWNLOAD = 'glance'
+# Detail of a boot, before the ID of the request that it caused.
+_SAME_AS = 'request '
 # Clocks of hosts differ by so much at most, if they are kept.
 _CLOCKS = datetime.timedelta(seconds=5)
 # No server is made for longer.
@@ -73,7 +76,18 @@ def put_request(session: orm.Session, request: objects.Request) -> bool:
 
 def put_requests(session: orm.Session,
                  requests: collections.abc.Sequence[objects.Request]) -> int:
-    """Remember requests; returns how many were new."""
+    """Remember requests that hosts report; returns how many were new.
+
+    :raises NotFound: the host of one is not registered
+    :raises Forbidden: it is of those that Nova and Glance notify of
+    """
+    for name in {request.host for request in requests}:
+        sites.host_id(session, name)
+    for request in requests:
+        if request.way in (BOOT, DOWNLOAD):
+            raise exceptions.Forbidden(
+                f'Host {request.host} cannot report the request {request.id}'
+                f' of {request.way}, which notifies of it itself.')
     return sum(put_request(session, request) for request in requests)
 
 
@@ -163,20 +177,30 @@ def _absorb_boot(session, request):
 
 
 def _same_as(request):
-    return f'request {request.id}'
+    return f'{_SAME_AS}{request.id}'
 
 
 def demand(session: orm.Session, site: str, since: datetime.datetime
            ) -> list[Demand]:
     """Return the requests of a site since an instant.
 
-    Failed requests count too: their demand was real.
+    Failed requests count too: their demand was real. Hosts report requests,
+    and one may invent some: where Nova notifies of servers that are created,
+    those count that one is known of, and what Glance sent.
     """
-    table = models.Request
+    table, boot = models.Request, orm.aliased(models.Request)
+    notifies = session.scalar(sa.select(sa.exists().where(
+        table.way == BOOT, table.started_at >= since)))
+    served = sa.exists().where(
+        boot.way == BOOT, boot.host == table.host,
+        boot.template_id == table.template_id,
+        boot.detail == sa.literal(_SAME_AS).concat(table.id))
     rows = session.execute(
         sa.select(table.host, table.content_id, table.started_at).where(
             table.site == site, table.started_at >= since,
-            table.content_id.is_not(None)))
+            table.content_id.is_not(None),
+            sa.or_(table.way.in_((BOOT, DOWNLOAD)), served)
+            if notifies else sa.true()))
     return [Demand(*row) for row in rows]
 
 

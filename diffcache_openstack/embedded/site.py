@@ -101,8 +101,11 @@ class _Keys:
             host_keys.create_authority(*self._authority, _KEY_DAYS)
         path = self._directory / f'{role}-{host}.key'
         if not path.exists():
-            host_keys.create_host_key(self._authority, host, role, path,
-                                      _KEY_DAYS)
+            host_keys.create_host_key(
+                self._authority, host_keys.Subject(
+                    host, role,
+                    None if role == host_keys.CONTROLLER else SITE),
+                path, _KEY_DAYS)
         return {('messaging', 'key_file'): str(path),
                 ('messaging', 'authority_file'): str(self._authority[1])}
 

@@ -72,8 +72,7 @@ class Candidates:
     pinned: tuple[tuple[int, int], ...] = ()
 
     def rooms(self, steps: int) -> np.ndarray:
-        """Return the bytes that sets may take, for so many steps of the share.
-        """
+        """Return the bytes that sets may take, for steps of the share."""
         return np.minimum(
             instances.to_bytes(self.capacities) * steps // STEPS,
             np.maximum(instances.to_bytes(self.limits), 0))

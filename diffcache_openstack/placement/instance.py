@@ -13,9 +13,9 @@
 
 Sizes are megabytes of 1e6 bytes, bandwidths megabits per second, times
 seconds. Sizes and capacities are rounded to whole bytes, in which is decided
-what fits; see :func:`to_bytes`. Templates are numbered 0..N-1, hosts 1..K; host 0 is the repository,
-which holds everything. Columns of ``rates`` and entries of ``capacities``
-belong to host ``column + 1``.
+what fits; see :func:`to_bytes`. Templates are numbered 0..N-1, hosts 1..K;
+host 0 is the repository, which holds everything. Columns of ``rates`` and
+entries of ``capacities`` belong to host ``column + 1``.
 
 The fields are those of the paper's Table III. Beyond them an instance may
 name sites (hosts that are each other's peers), links per host, what is

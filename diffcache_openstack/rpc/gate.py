@@ -18,6 +18,7 @@ from oslo_log import log
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import methods
@@ -107,7 +108,17 @@ def _check_caller(method: methods.Method, message: messaging.Message,
                 f'The {signer} called {message.method} for host {name}; hosts'
                 f' speak for themselves only.')
     host = message.arguments.get('host')
-    if isinstance(host, objects.Host) and host.role != signer.role:
+    if isinstance(host, objects.Host):
+        _check_registration(host, signer)
+
+
+def _check_registration(host: objects.Host, signer: host_keys.Signer) -> None:
+    if host.role != signer.role:
         raise exceptions.Forbidden(
             f'The {signer} cannot register as {host.role}; issue a key for'
             f' that role.')
+    if host.site != signer.site:
+        raise exceptions.Forbidden(
+            f'The {signer} cannot register at site {host.site}: its key is of'
+            f' site {signer.site}; correct its [agent] site, or issue a key'
+            f' with "diffcache-manage host-key create --site {host.site}".')

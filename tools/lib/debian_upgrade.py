@@ -180,8 +180,10 @@ def write_configuration() -> None:
     run('diffcache-manage', 'authority', 'create')
     for role, name in (('controller', 'controller'),
                        ('repository', 'repository'), ('compute', 'compute')):
-        run('diffcache-manage', 'host-key', 'create', '--role', role, name,
-            ETC / f'{name}.key')
+        # As "site" of the configuration of each.
+        site = 'edge' if role == 'compute' else 'default'
+        run('diffcache-manage', 'host-key', 'create', '--role', role,
+            '--site', site, name, ETC / f'{name}.key')
     for name, port, text in (('controller', 9190, CONTROLLER),
                              ('repository', 9191, REPOSITORY),
                              ('compute', 9192, COMPUTE)):

@@ -67,15 +67,21 @@ class HostKeyCreate(base.Command):
             '--role', choices=host_keys.ROLES, default=host_keys.COMPUTE,
             help='Role of the host: [agent] role of its agent; controller for'
                  ' conductor, API and diffcache-manage (default: compute).')
+        parser.add_argument(
+            '--site', default='default',
+            help='Site at which the host may register: [agent] site of its'
+                 ' agent; a controller has none (default: %(default)s).')
         _add_authority(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Write a random key, with its certificate."""
+        role = parsed_args.role
+        site = None if role == host_keys.CONTROLLER else parsed_args.site
         host_keys.create_host_key(
             (parsed_args.authority_key, parsed_args.authority),
-            parsed_args.host, parsed_args.role, parsed_args.file,
-            parsed_args.days)
+            host_keys.Subject(parsed_args.host, role, site),
+            parsed_args.file, parsed_args.days)
 
 
 class HostKeyShow(base.ShowOne):
@@ -90,8 +96,9 @@ class HostKeyShow(base.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Read the file."""
         signer = host_keys.HostKey(parsed_args.file).signer
-        return ('host', 'role', 'issued_at'), (
-            signer.name, signer.role, signer.issued_at.isoformat())
+        return ('host', 'role', 'site', 'issued_at'), (
+            signer.name, signer.role, signer.site or '',
+            signer.issued_at.isoformat())
 
 
 class HostKeyRevoke(base.HostArgument):

@@ -13,9 +13,10 @@
 
 Each host has an Ed25519 key and a certificate (X.509) of the deployment's
 authority, together in one file that only the service may read. The certificate
-names the host and its role in one URI, diffcache://ROLE/HOST. Who verifies
-needs nothing but the authority's own certificate, which is no secret. The
-authority's key is needed to issue certificates, and nowhere else.
+names the host and its role in one URI, diffcache://ROLE/HOST?site=SITE; a
+controller is of no site. Who verifies needs nothing but the authority's own
+certificate, which is no secret. The authority's key is needed to issue
+certificates, and nowhere else.
 """
 
 import base64
@@ -44,9 +45,12 @@ CONTROLLER = 'controller'
 ROLES = (COMPUTE, REPOSITORY, CONTROLLER)
 
 SCHEME = 'diffcache'
+_HOST = r'([A-Za-z0-9][A-Za-z0-9._-]{0,254})'
 _NAME = re.compile(
-    rf'{SCHEME}://({"|".join(ROLES)})/([A-Za-z0-9][A-Za-z0-9._-]{{0,254}})')
+    rf'{SCHEME}://(?:({CONTROLLER})/{_HOST}'
+    rf'|({COMPUTE}|{REPOSITORY})/{_HOST}\?site=([A-Za-z0-9._-]{{1,64}}))')
 _SKEW = datetime.timedelta(minutes=5)
+_MOST_DAYS = 36_500
 _KEPT_CERTIFICATES = 10_000
 _LARGEST_CERTIFICATE = 8192
 # What reading a hostile certificate raises; not all are ValueErrors.
@@ -57,18 +61,34 @@ _PEM = serialization.Encoding.PEM
 
 
 @dataclasses.dataclass(frozen=True)
-class Signer:
+class Subject:
+    """What a certificate says of a host.
+
+    :param site: None for a controller
+    """
+
+    name: str
+    role: str
+    site: str | None = None
+
+    def __str__(self) -> str:
+        return f'{self.role} {self.name}'
+
+    @property
+    def uri(self) -> str:
+        """The name in the certificate."""
+        site = f'?site={self.site}' if self.site is not None else ''
+        return f'{SCHEME}://{self.role}/{self.name}{site}'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signer(Subject):
     """A host, as its certificate names it.
 
     :param issued: when its certificate became valid, in seconds since 1970
     """
 
-    name: str
-    role: str
     issued: float
-
-    def __str__(self) -> str:
-        return f'{self.role} {self.name}'
 
     @property
     def issued_at(self) -> datetime.datetime:
@@ -204,7 +224,8 @@ def create_authority(key_path: str | os.PathLike,
     :param key_path: file of its key, which must not exist
     :param certificate_path: file of its certificate, which must not exist
     :raises Conflict: a file exists
-    :raises InvalidInput: a file cannot be written
+    :raises InvalidInput: a file cannot be written, or no certificate be valid
+        for so many days
     """
     key = ed25519.Ed25519PrivateKey.generate()
     name = x509.Name([x509.NameAttribute(
@@ -217,30 +238,31 @@ def create_authority(key_path: str | os.PathLike,
 
 
 def create_host_key(authority: tuple[str | os.PathLike, str | os.PathLike],
-                    host: str, role: str, path: str | os.PathLike, days: int
+                    host: Subject, path: str | os.PathLike, days: int
                     ) -> None:
     """Create the key of a host, with its certificate.
 
     :param authority: files of the authority's key and certificate
-    :param host: name of the host: ``[agent] host`` of its agent
+    :param host: with ``[agent] host`` and ``[agent] site`` of its agent
     :param path: file to write, which must not exist
     :raises Conflict: the file exists
-    :raises InvalidInput: a file cannot be read or written, or a name not be
-        used
+    :raises InvalidInput: a file cannot be read or written, a name not be
+        used, or no certificate be valid for so many days
     """
-    name = f'{SCHEME}://{role}/{host}'
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(host.uri):
         raise exceptions.InvalidInput(
-            f'There can be no key for the {role} "{host}": roles are'
-            f' {", ".join(ROLES)}, and names of hosts consist of letters,'
-            f' digits, ".", "-" and "_".')
+            f'There can be no key for the {host.role} "{host.name}" of site'
+            f' {host.site}: roles are {", ".join(ROLES)}, names of hosts and'
+            f' sites consist of letters, digits, ".", "-" and "_", and all but'
+            f' controllers have a site.')
     issuer_key, issuer = _load_authority(*authority)
     key = ed25519.Ed25519PrivateKey.generate()
     subject = x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME,
-                                            host[:64])])
+                                            host.name[:64])])
     certificate = _begin(subject, issuer.subject, key.public_key(),
                          days).add_extension(
-        x509.SubjectAlternativeName([x509.UniformResourceIdentifier(name)]),
+        x509.SubjectAlternativeName([
+            x509.UniformResourceIdentifier(host.uri)]),
         critical=False).sign(issuer_key, None)
     keys.write_secret(path, _private(key) + certificate.public_bytes(_PEM))
 
@@ -263,6 +285,10 @@ def _load_authority(key_path, certificate_path):
 def _begin(subject: x509.Name, issuer: x509.Name,
            key: ed25519.Ed25519PublicKey, days: int
            ) -> x509.CertificateBuilder:
+    if not 1 <= days <= _MOST_DAYS:
+        raise exceptions.InvalidInput(
+            f'A certificate cannot be valid for {days} days; give 1 to'
+            f' {_MOST_DAYS}.')
     now = datetime.datetime.now(datetime.UTC)
     return x509.CertificateBuilder(
         issuer, subject, key, x509.random_serial_number(), now,
@@ -291,8 +317,9 @@ def _signer(certificate: x509.Certificate) -> Signer:
         _NAME.fullmatch(name) for name in names]
     if len(found) != 1 or found[0] is None:
         raise ValueError('it names no host of DiffCache')
-    return Signer(found[0][2], found[0][1],
-                  certificate.not_valid_before_utc.timestamp())
+    controller, itself, role, name, site = found[0].groups()
+    return Signer(itself or name, controller or role, site,
+                  issued=certificate.not_valid_before_utc.timestamp())
 
 
 def _unusable(path: object, reason: object) -> exceptions.InvalidInput:

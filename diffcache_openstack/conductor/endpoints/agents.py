@@ -24,6 +24,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
+from diffcache_openstack.conductor import addresses
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor import site_maps as maps
@@ -59,6 +60,7 @@ class ConductorManager:
     :param notifier: sends plans to agents
     :param records: verifies records of images
     :param volumes: stores reports of SSD caches
+    :param where: checks the addresses of hosts
     :param key: signs lists of revoked keys; None sends none
     """
 
@@ -69,10 +71,12 @@ class ConductorManager:
                  notifier: agent_notifier.Notifier,
                  records: image_records.Verifier,
                  volumes: volume_caches.VolumeCaches,
+                 where: addresses.Addresses,
                  key: host_keys.HostKey | None = None):
         self._database = database
         self._records = records
         self._volumes = volumes
+        self._addresses = where
         self._key = key
         self._maps = site_maps
         self._planner = site_planner
@@ -81,7 +85,11 @@ class ConductorManager:
     @messaging.exposed
     def register_host(self, ctxt: contexts.RequestContext,
                       host: objects.Host) -> objects.Host:
-        """Register a host, or note its heartbeat."""
+        """Register a host, or note its heartbeat.
+
+        :raises Forbidden: its URL is none of its site
+        """
+        self._addresses.check(host)
         known, changed, stale = self._database.write(
             _register_host, host, base.now())
         self._notifier.maps_changed(changed)
@@ -294,7 +302,11 @@ class ConductorManager:
     @messaging.exposed
     def report_requests(self, ctxt: contexts.RequestContext, requests: list
                         ) -> None:
-        """Add requests to the history."""
+        """Add requests to the history.
+
+        :raises NotFound: their host is not registered
+        :raises Forbidden: they are of those that Nova and Glance notify of
+        """
         self._database.write(history.put_requests, requests)
 
     @messaging.exposed

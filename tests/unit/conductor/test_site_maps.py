@@ -60,7 +60,7 @@ class TestMaps(database.DatabaseTest):
         changed = []
         manager = agents.ConductorManager(
             self.database, self.maps, None,
-            mock.Mock(maps_changed=changed.append), None, None)
+            mock.Mock(maps_changed=changed.append), None, None, None)
 
         def report(mbps, **values):
             manager.report_network(None, 'h1', objects.HostNetwork(

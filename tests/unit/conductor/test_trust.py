@@ -95,8 +95,10 @@ class TestHosts(TrustTest):
         self.assertIn('for host h1', self.forbidden(
             self.other.report_holdings, 'h1', []))
         self.forbidden(self.other.report_fills, 'h1', [])
-        self.forbidden(self.other.register_host,
-                       database.host('h1', site='elsewhere'))
+        self.forbidden(self.other.register_host, database.host('h1'))
+        self.assertIn('site edge', self.forbidden(
+            self.other.register_host, database.host('h2', site='elsewhere')))
+        self.assertEqual(['edge'], self.database.read(sites.list_sites))
         self.forbidden(self.other.report_requests, [
             database.request(1, host='h2'), database.request(2)])
         self.assertEqual([database.holding(1)], self.held())

@@ -11,6 +11,7 @@
 #    under the License.
 import sqlalchemy as sa
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
 from diffcache_openstack.db import sites
@@ -62,11 +63,28 @@ class TestHistory(database.DatabaseTest):
         self.assertEqual([database.at(3), database.at(4)],
                          sorted(d.started_at for d in self.demand(3)))
 
-    def test_unknown_template_or_host_is_no_demand(self):
-        self.put(database.request(1, template_id='t9'),
-                 database.request(2, host='h9'))
+    def test_unknown_template_is_no_demand(self):
+        self.put(database.request(1, template_id='t9'))
         self.assertEqual([], self.demand())
-        self.assertEqual(2, len(self.read(history.list_requests, 10)))
+        self.assertEqual(1, len(self.read(history.list_requests, 10)))
+
+    def test_what_a_host_may_not_report_is_refused(self):
+        for kind, request in (
+                (exceptions.NotFound, database.request(1, host='h9')),
+                (exceptions.Forbidden, database.request(1, way='nova')),
+                (exceptions.Forbidden, database.request(1, way='glance'))):
+            self.assertRaises(kind, self.put, database.request(2), request)
+        self.assertEqual([], self.read(history.list_requests, 10))
+
+    def test_where_nova_notifies_no_request_without_a_server_is_demand(self):
+        self.put(*(database.request(n, way='build') for n in range(100)))
+        self.assertEqual(100, len(self.demand()))
+        self.write(history.put_boot, database.request(
+            200, started_at=database.at(0), seconds=9.0))
+        self.assertEqual(1, len(self.demand()))
+        self.write(history.put_boot, database.request(
+            201, started_at=database.at(0), seconds=9.0))
+        self.assertEqual(2, len(self.demand()))
 
     def test_demand_outlives_the_template(self):
         self.put(database.request(1))

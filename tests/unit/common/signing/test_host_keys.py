@@ -138,21 +138,34 @@ class TestFiles(HostKeysTest):
                           *self.keys.pair, 1)
         path = self.keys.path('compute', 'x')
         before = path.read_bytes()
-        self.assertRaises(exceptions.Conflict, host_keys.create_host_key,
-                          self.keys.pair, 'x', 'compute', path, 1)
+        self.assertRaises(exceptions.Conflict, self.keys.create, 'compute',
+                          'x', path)
         self.assertEqual(before, path.read_bytes())
 
     def test_names_and_roles(self):
         for host, role in (('a/b', 'compute'), ('', 'compute'),
                            ('x', 'boss'), ('x' * 256, 'compute')):
-            self.assertRaises(
-                exceptions.InvalidInput, host_keys.create_host_key,
-                self.keys.pair, host, role, self.directory / 'new', 1)
+            self.assertRaises(exceptions.InvalidInput, self.keys.create, role,
+                              host, self.directory / 'new')
+        self.assertRaises(exceptions.InvalidInput, self.keys.create,
+                          'compute', 'x', self.directory / 'new', 'a site')
         self.assertFalse((self.directory / 'new').exists())
         path = self.directory / 'long'
-        host_keys.create_host_key(self.keys.pair, 'x' * 255, 'compute', path,
-                                  1)
+        self.keys.create('compute', 'x' * 255, path)
+        self.assertEqual('edge', host_keys.HostKey(path).signer.site)
         self.assertEqual('x' * 255, host_keys.HostKey(path).signer.name)
+
+    def test_no_certificate_that_has_expired_when_it_is_issued(self):
+        for days in (-4, 0, 10 ** 9):
+            path = self.directory / f'{days}'
+            self.assertRaises(
+                exceptions.InvalidInput, host_keys.create_host_key,
+                self.keys.pair, host_keys.Subject('x', 'compute', 'edge'),
+                path, days)
+            self.assertRaises(
+                exceptions.InvalidInput, host_keys.create_authority, path,
+                path, days)
+            self.assertFalse(path.exists())
 
     def test_unusable_files(self):
         for content in (b'', b'no key', self.keys.pair[1].read_bytes(),

@@ -40,7 +40,7 @@ def empty_cost(instance):
 
 
 class TestAuto(conformance.SolverContract,
-              conformance.FillsHostsContract, test_base.TestCase):
+               conformance.FillsHostsContract, test_base.TestCase):
     solver = 'auto'
 
     @conformance.for_any_instance

@@ -188,13 +188,14 @@ class Suite:
                      '--authority', folder / 'authority.pem')
         self._ensure_file(folder / 'key', 'key', 'create', folder / 'key')
         self._ensure_file(authority[3], 'authority', 'create', *authority)
-        for role, host in (
-                ('controller', 'centre'), ('repository', REPOSITORY),
-                ('compute', EDGE),
-                *(('compute', host) for host in self._where.hosts)):
+        for role, site, host in (
+                ('controller', SITE, 'centre'),
+                ('repository', 'centre', REPOSITORY),
+                ('compute', SITE, EDGE),
+                *(('compute', SITE, host) for host in self._where.hosts)):
             path = self._host_key(role, host)
             self._ensure_file(path, 'host-key', 'create', *authority,
-                              '--role', role, host, path)
+                              '--role', role, '--site', site, host, path)
 
     def _ensure_file(self, path: pathlib.Path, *command: object) -> None:
         """Have diffcache-manage write a file, unless it exists."""
