@@ -13,7 +13,7 @@
 
 After a change every host of a site asks for what changed. A whole map, which
 is not small, since it has the whole catalogue, is only sent to hosts that are
-new or were away for long, and to agents of earlier releases.
+new or were away for long.
 """
 
 import threading
@@ -79,19 +79,12 @@ class Maps:
             change = self._database.read(map_changes.since, site, known)
         # One that has newer changes already has another digest.
         if change is None or change.generation != generation:
-            return self.newer(site, None)
+            return self._whole(site)
         self._keep(site, self._complete(change, digest))
         return change
 
-    def newer(self, site: str, known: int | None) -> objects.SiteMap | None:
-        """Return the map of a site; None if its generation is the known one.
-
-        :raises NotFound: no host of the site was ever registered
-        """
+    def _whole(self, site: str) -> objects.SiteMap:
         generation = self._database.read(sites.map_generation, site)
-        return None if generation == known else self._of(site, generation)
-
-    def _of(self, site: str, generation: int) -> objects.SiteMap:
         latest = self._latest.get(site)
         if latest is None or latest.generation != generation:
             latest = self._database.read(self._read, site)

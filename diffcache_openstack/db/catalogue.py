@@ -314,29 +314,6 @@ def time_patch(session: orm.Session, patch_id: str, seconds: float) -> None:
     sites.note_for_next(session, sites.Change(sites.PATCH, patch_id))
 
 
-def missing_pairs(session: orm.Session, host: str, limit: int
-                  ) -> list[tuple[str, str]]:
-    """List ordered pairs of contents on a host that have no patch.
-
-    :param limit: pairs to return at most
-    :raises NotFound: the host is not registered
-    """
-    held = {holding.id for holding in sites.get_host(session, host).holdings
-            if holding.kind == objects.TEMPLATES}
-    known = set(session.scalars(_active_contents()))
-    contents = sorted(held & known)
-    made = {(base, target) for base, target in session.execute(
-        sa.select(models.Patch.base, models.Patch.target))}
-    pairs = []
-    for base in contents:
-        for target in contents:
-            if base != target and (base, target) not in made:
-                pairs.append((base, target))
-                if len(pairs) == limit:
-                    return pairs
-    return pairs
-
-
 def _changes_of(session, row):
     """Return what of maps may change with a template: its patches, too."""
     return [sites.Change(sites.TEMPLATE, row.id), *(

@@ -11,7 +11,6 @@
 #    under the License.
 """What exists: templates, and patches between them. Sizes are bytes."""
 
-from oslo_utils import versionutils
 
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields
@@ -64,7 +63,7 @@ class Template(base.DiffCacheObject):
     * 1.4: compressed_size
     """
 
-    VERSION = '1.4'
+    VERSION = '1.0'
 
     fields = {
         'id': fields.IdField(),
@@ -90,13 +89,6 @@ class Template(base.DiffCacheObject):
         'compressed_size': fields.NonNegativeIntegerField(
             nullable=True, default=None),
     }
-
-    def obj_make_compatible(self, primitive: dict, target_version: str
-                            ) -> None:
-        """Drop what readers of an older version do not know."""
-        super().obj_make_compatible(primitive, target_version)
-        if versionutils.convert_version_to_tuple(target_version) < (1, 4):
-            primitive.pop('compressed_size', None)
 
 
 @base.DiffCacheObjectRegistry.register

@@ -35,7 +35,7 @@ class PlanItem(base.DiffCacheObject):
     * 1.1: ``kind`` may be forms
     """
 
-    VERSION = '1.1'
+    VERSION = '1.0'
 
     fields = {
         'host': fields.HostField(),
@@ -71,7 +71,7 @@ class Plan(base.DiffCacheObject):
     * 1.1: what the plan moves and saves, and its objective
     """
 
-    VERSION = '1.1'
+    VERSION = '1.0'
 
     fields = {
         'site': fields.SiteField(),

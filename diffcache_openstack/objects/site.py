@@ -11,7 +11,6 @@
 #    under the License.
 """What is where: hosts, what they hold, and the map of a site."""
 
-from oslo_utils import versionutils
 
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import catalogue
@@ -31,7 +30,7 @@ class Holding(base.DiffCacheObject):
     * 1.1: ``kind`` may be forms
     """
 
-    VERSION = '1.1'
+    VERSION = '1.0'
 
     fields = {
         'kind': fields.EnumField(catalogue.KINDS),
@@ -147,7 +146,7 @@ class Links(base.DiffCacheObject):
     * 1.1: hosts, repositories
     """
 
-    VERSION = '1.1'
+    VERSION = '1.0'
 
     fields = {
         'local': fields.FloatField(),
@@ -157,14 +156,6 @@ class Links(base.DiffCacheObject):
         'repositories': fields.ListOfObjectsField('RepositoryLink',
                                                   default=[]),
     }
-
-    def obj_make_compatible(self, primitive: dict, target_version: str
-                            ) -> None:
-        """Drop what readers of an older version do not know."""
-        super().obj_make_compatible(primitive, target_version)
-        if versionutils.convert_version_to_tuple(target_version) < (1, 1):
-            primitive.pop('hosts', None)
-            primitive.pop('repositories', None)
 
 
 @base.DiffCacheObjectRegistry.register
@@ -232,7 +223,7 @@ class SiteMap(base.DiffCacheObject):
     * 1.1: ``hops``
     """
 
-    VERSION = '1.1'
+    VERSION = '1.0'
 
     fields = {
         'site': fields.SiteField(),
@@ -243,16 +234,3 @@ class SiteMap(base.DiffCacheObject):
         'links': fields.ObjectField('Links'),
         'hops': fields.NonNegativeIntegerField(default=0),
     }
-
-    def for_older_agents(self) -> dict:
-        """Return the map as agents read it that know no differences.
-
-        Those agents know no newer versions of its objects either.
-        """
-        primitive = self.obj_to_primitive()
-        data = primitive[self._obj_primitive_key('data')]
-        data['links'] = self.links.obj_to_primitive(target_version='1.0')
-        data['templates'] = [
-            template.obj_to_primitive(target_version='1.3')
-            for template in self.templates]
-        return primitive

@@ -103,7 +103,7 @@ class VersionTask(base.DiffCacheObject):
     * 1.2: the kinds ``rekey`` and ``accept``
     """
 
-    VERSION = '1.2'
+    VERSION = '1.0'
 
     fields = {
         'id': fields.UUIDField(),
@@ -161,7 +161,7 @@ class TaskReport(base.DiffCacheObject):
     * 1.1: ``error_code`` and ``store_bytes``
     """
 
-    VERSION = '1.1'
+    VERSION = '1.0'
 
     fields = {
         'task_id': fields.UUIDField(),

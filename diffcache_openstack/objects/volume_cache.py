@@ -122,7 +122,7 @@ class VolumeCache(base.DiffCacheObject):
     * 1.2: ``guest_page_cache``
     """
 
-    VERSION = '1.2'
+    VERSION = '1.0'
 
     fields = {
         'id': fields.IdField(),

@@ -25,10 +25,7 @@ from diffcache_openstack import objects
 TOPIC = 'diffcache-agent'
 HISTORY = rpc_history.History({
     '1.0': ('hold', 'site_map_changed', 'get_image', 'register_image',
-            'verify_object', 'status'),
-    '1.1': ('hold.shares',),
-    '1.2': ('create_patch',),
-    '1.3': ('await_image',),
+            'verify_object', 'status', 'create_patch', 'await_image'),
 })
 VERSION = HISTORY.latest
 

@@ -24,9 +24,8 @@ from diffcache_openstack.rpc import agent_api
 
 NAMESPACE = 'volumes'
 HISTORY = rpc_history.History({
-    '1.0': ('change_volume', 'flush_volume', 'invalidate_volume'),
-    '1.1': ('follow_type', ),
-    '1.2': ('volume_use', ),
+    '1.0': ('change_volume', 'flush_volume', 'invalidate_volume',
+            'follow_type', 'volume_use'),
 })
 VERSION = HISTORY.latest
 

@@ -26,16 +26,11 @@ TOPIC = 'diffcache-conductor'
 HISTORY = rpc_history.History({
     '1.0': ('register_host', 'report_holdings', 'remove_host',
             'register_template', 'get_template', 'remove_template',
-            'register_patch', 'missing_patches', 'get_site_map',
-            'report_requests', 'plan_now', 'get_plan'),
-    '1.1': ('report_fills',),
-    '1.2': ('remove_dead_host',),
-    '1.3': ('get_revoked_keys',),
-    '1.4': ('patch_work', 'report_sketches', 'report_pairs'),
-    '1.5': ('report_pending_images',),
-    '1.6': ('update_site_map', 'change_holdings'),
-    '1.7': ('report_borrowed', 'find_unregistered', 'report_network'),
-    '1.8': ('report_volume_caches',),
+            'register_patch', 'report_requests', 'plan_now',
+            'get_plan', 'report_fills', 'get_revoked_keys', 'patch_work',
+            'report_sketches', 'report_pairs', 'report_pending_images',
+            'update_site_map', 'change_holdings', 'report_borrowed',
+            'find_unregistered', 'report_network', 'report_volume_caches'),
 })
 VERSION = HISTORY.latest
 
@@ -99,7 +94,6 @@ class ConductorAPI:
         """Replace the templates that a host borrows, and does not hold.
 
         :raises NotFound: the host is not registered
-        :raises InvalidInput: the conductor is older than this method
         """
         self._client.call(ctxt, 'report_borrowed', host=host,
                           holdings=list(holdings))
@@ -148,20 +142,12 @@ class ConductorAPI:
                           volumes=None if volumes is None else list(volumes))
 
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
-        """Delete a host and its records permanently.
-
-        :raises NotFound: the host is not registered
-        """
-        self._client.call(ctxt, 'remove_host', host=host)
-
-    def remove_dead_host(self, ctxt: contexts.RequestContext, host: str
-                         ) -> None:
         """Delete a host and its records permanently, unless it is alive.
 
         :raises NotFound: the host is not registered
         :raises Conflict: it is alive, and would be back with its next report
         """
-        self._client.call(ctxt, 'remove_dead_host', host=host)
+        self._client.call(ctxt, 'remove_host', host=host)
 
     def register_template(self, ctxt: contexts.RequestContext,
                           template: objects.Template) -> objects.Template:
@@ -182,7 +168,6 @@ class ConductorAPI:
         :param templates: fingerprints of images by their ids
         :returns: ids of templates that the catalogue has not like that, and
             of patches whose pair has none
-        :raises InvalidInput: the conductor is older than this method
         """
         found = self._client.call(
             ctxt, 'find_unregistered', host=host,
@@ -217,17 +202,6 @@ class ConductorAPI:
         :raises NotFound: no template has the content of an end
         """
         return self._client.call(ctxt, 'register_patch', patch=patch)
-
-    def missing_patches(self, ctxt: contexts.RequestContext, host: str
-                        ) -> list[tuple[str, str]]:
-        """Return pairs (base, target) of contents on a host without a patch.
-
-        Only agents of earlier releases, without patch_work, call it.
-
-        :raises NotFound: the host is not registered
-        """
-        pairs = self._client.call(ctxt, 'missing_patches', host=host)
-        return [tuple(pair) for pair in pairs]
 
     def patch_work(self, ctxt: contexts.RequestContext, host: str,
                    terms: str, nearest: int, creations: int
@@ -264,16 +238,6 @@ class ConductorAPI:
         """
         self._client.call(ctxt, 'report_pairs', host=host, terms=terms,
                           pairs=list(pairs))
-
-    def get_site_map(self, ctxt: contexts.RequestContext, site: str,
-                     generation: int | None = None
-                     ) -> objects.SiteMap | None:
-        """Return the map of a site, or None if the generation is unchanged.
-
-        :raises NotFound: no host of the site was ever registered
-        """
-        return self._client.call(ctxt, 'get_site_map', site=site,
-                                 generation=generation)
 
     def get_revoked_keys(self, ctxt: contexts.RequestContext, known: int
                          ) -> dict[str, str] | None:

@@ -31,7 +31,6 @@ HISTORY = rpc_history.History({
     '1.0': ('propose_plan', 'apply_plan', 'cancel_plan', 'explain_plan',
             'what_if', 'create_precache_job', 'update_precache_job',
             'cancel_precache_job', 'retry_precache_job'),
-    '1.1': ('create_precache_job.boot_set',),
 })
 VERSION = HISTORY.latest
 
@@ -101,10 +100,8 @@ class ControlAPI:
         :raises NotFound: the site has no living host, or no image is known
         :raises InvalidInput: the change is contradictory
         """
-        # Conductors of earlier releases know no objectives.
-        chosen = {} if objective is None else {'objective': objective}
         return self._slow(2).call(ctxt, 'what_if', site=site,
-                                  changes=changes, **chosen)
+                                  changes=changes, objective=objective)
 
     def create_precache_job(self, ctxt: contexts.RequestContext,
                             job: objects.PrecacheJob,
@@ -114,12 +111,10 @@ class ControlAPI:
         A job whose id is known is left alone.
 
         :param boot_set: whether it wants the boot sets of its images
-        :raises InvalidInput: its time window cannot be read, or the conductor
-            is older than boot sets
+        :raises InvalidInput: its time window cannot be read
         """
-        # Conductors of earlier releases know whole images alone.
-        wanted = {'boot_set': True} if boot_set else {}
-        self._client.call(ctxt, 'create_precache_job', job=job, **wanted)
+        self._client.call(ctxt, 'create_precache_job', job=job,
+                          boot_set=boot_set)
 
     def update_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
                             generation: int,

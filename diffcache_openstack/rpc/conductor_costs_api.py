@@ -26,9 +26,7 @@ from diffcache_openstack.rpc import conductor_api
 
 NAMESPACE = 'costs'
 HISTORY = rpc_history.History({
-    '1.0': ('build_costs',),
-    '1.1': ('ssd_room',),
-    '1.2': ('lazy_costs',),
+    '1.0': ('build_costs', 'ssd_room', 'lazy_costs'),
 })
 VERSION = HISTORY.latest
 

@@ -32,11 +32,9 @@ from diffcache_openstack.rpc import conductor_api
 
 NAMESPACE = 'lazy'
 HISTORY = rpc_history.History({
-    '1.0': ('exchange_reads',),
-    '1.1': ('import_profile', 'delete_profile'),
-    '1.2': ('report_hydrations', 'change_hydration'),
-    '1.3': ('carry_work', 'report_carried'),
-    '1.4': ('exchange_boot_sets',),
+    '1.0': ('exchange_reads', 'import_profile', 'delete_profile',
+            'report_hydrations', 'change_hydration', 'carry_work',
+            'report_carried', 'exchange_boot_sets'),
 })
 VERSION = HISTORY.latest
 

@@ -31,11 +31,8 @@ HISTORY = rpc_history.History({
     '1.0': ('create_version', 'update_version', 'delete_version',
             'restore_version', 'export_version', 'diff_versions',
             'verify_versions', 'cancel_task', 'set_policy', 'unset_policy',
-            'report_task', 'begin_local'),
-    '1.1': ('restore_version.way',),
-    '1.2': ('read_head', 'move_head'),
-    '1.3': ('rotate_key',),
-    '1.4': ('open_version', 'close_version'),
+            'report_task', 'begin_local', 'read_head', 'move_head',
+            'rotate_key', 'open_version', 'close_version'),
 })
 VERSION = HISTORY.latest
 

@@ -23,8 +23,8 @@ from diffcache_openstack.rpc import conductor_api
 
 NAMESPACE = 'volumes'
 HISTORY = rpc_history.History({
-    '1.0': ('change_volume', 'flush_volume', 'invalidate_volume'),
-    '1.1': ('follow_type', ),
+    '1.0': ('change_volume', 'flush_volume', 'invalidate_volume',
+            'follow_type'),
 })
 VERSION = HISTORY.latest
 

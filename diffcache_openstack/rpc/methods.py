@@ -231,7 +231,6 @@ _AGENTS: Table = {
                     'VolumeCache', MOST_VOLUMES, nullable=True)},
         speakers=_argument_host),
     (None, 'remove_host'): Method(CONTROLLER, {'host': HOST}),
-    (None, 'remove_dead_host'): Method(CONTROLLER, {'host': HOST}),
     (None, 'register_template'): Method(
         REPOSITORY, {'template': _object('Template')}),
     (None, 'find_unregistered'): Method(
@@ -247,8 +246,6 @@ _AGENTS: Table = {
     (None, 'remove_template'): Method(CONTROLLER, {'template_id': IMAGE}),
     (None, 'register_patch'): Method(
         REPOSITORY, {'patch': _object('Patch')}),
-    (None, 'missing_patches'): Method(
-        REPOSITORY, {'host': HOST}, changes=False, speakers=_argument_host),
     (None, 'patch_work'): Method(
         REPOSITORY, {'host': HOST, 'terms': TERMS, 'nearest': COUNT,
                      'creations': COUNT}, speakers=_argument_host),
@@ -259,8 +256,6 @@ _AGENTS: Table = {
         REPOSITORY, {'host': HOST, 'terms': TERMS,
                      'pairs': _objects('PairReport')},
         speakers=_argument_host),
-    (None, 'get_site_map'): Method(
-        HOSTS, {'site': SITE, 'generation': GENERATION}, changes=False),
     (None, 'get_revoked_keys'): Method(HOSTS, {'known': COUNT}, changes=False),
     (None, 'update_site_map'): Method(
         HOSTS, {'site': SITE, 'generation': GENERATION}, changes=False),

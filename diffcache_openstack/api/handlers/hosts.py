@@ -125,4 +125,4 @@ def list_boot_sets(request: requests.Request, name: str
              response=routing.NOTHING, status=204)
 def delete_host(request: requests.Request, name: str) -> None:
     """Remove a host that was retired; one that is alive is refused."""
-    request.services.conductor.remove_dead_host(request.context, name)
+    request.services.conductor.remove_host(request.context, name)

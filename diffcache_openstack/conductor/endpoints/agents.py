@@ -47,9 +47,6 @@ from diffcache_openstack.rpc import conductor_api
 
 LOG = log.getLogger(__name__)
 
-# What older agents are sent at most.
-MAX_PAIRS = 100_000
-
 
 class ConductorManager:
     """The RPC endpoint; :class:`.conductor_api.ConductorAPI` is the contract.
@@ -156,14 +153,6 @@ class ConductorManager:
 
     @messaging.exposed
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
-        """Remove a host."""
-        self._notifier.maps_changed(
-            self._database.write(sites.remove_host, host))
-        LOG.info('Host %s removed', host)
-
-    @messaging.exposed
-    def remove_dead_host(self, ctxt: contexts.RequestContext, host: str
-                         ) -> None:
         """Remove a host that is not alive."""
         self._notifier.maps_changed(
             self._database.write(sites.remove_dead_host, host))
@@ -248,12 +237,6 @@ class ConductorManager:
         return known
 
     @messaging.exposed
-    def missing_patches(self, ctxt: contexts.RequestContext, host: str
-                        ) -> list:
-        """List pairs of contents on a host that have no patch."""
-        return self._database.read(catalogue.missing_pairs, host, MAX_PAIRS)
-
-    @messaging.exposed
     def patch_work(self, ctxt: contexts.RequestContext, host: str,
                    terms: str, nearest: int, creations: int
                    ) -> objects.PatchWork:
@@ -275,13 +258,6 @@ class ConductorManager:
         """Store what a repository found about pairs."""
         self._database.write(patch_pairs.report, host, terms, pairs,
                              base.now())
-
-    @messaging.exposed
-    def get_site_map(self, ctxt: contexts.RequestContext, site: str,
-                     generation: int | None) -> dict | None:
-        """Return the map of a site, unless the caller has it."""
-        found = self._maps.newer(site, generation)
-        return None if found is None else found.for_older_agents()
 
     @messaging.exposed
     def get_revoked_keys(self, ctxt: contexts.RequestContext, known: int

@@ -71,8 +71,8 @@ class TracesTest(test_processes.ProcessesTest):
     def patch_to(self, name):
         """Wait for a patch from what the peer holds; returns its id."""
         def known():
-            return [patch for patch in self.site.conductor.get_site_map(
-                self.site.context, 'edge', 0).patches
+            return [patch for patch in self.site.conductor.update_site_map(
+                self.site.context, 'edge').patches
                 if patch.target == self.contents[name]]
 
         self.site.wait(known)

@@ -66,12 +66,12 @@ class ConductorTest(base.TestCase):
         A conductor that has just started counts a map once more when it
         first looks at the options that maps show.
         """
-        found = self.api.get_site_map(self.ctxt, site.SITE)
+        found = self.api.update_site_map(self.ctxt, site.SITE)
         deadline = time.monotonic() + ANSWER_SECONDS
-        while newer := self.api.get_site_map(self.ctxt, site.SITE,
-                                             found.generation):
+        while self.api.update_site_map(self.ctxt, site.SITE,
+                                       found.generation):
             self.assertGreater(deadline, time.monotonic())
-            found = newer
+            found = self.api.update_site_map(self.ctxt, site.SITE)
         return found
 
 
@@ -126,8 +126,7 @@ class TestConductor(ConductorTest):
         held = [objects.Holding(kind=objects.TEMPLATES, id=site.content(1),
                                 bytes=2 * site.GB)]
         self.api.report_holdings(self.ctxt, 'c2', held)
-        after = self.api.get_site_map(self.ctxt, site.SITE,
-                                      before.generation)
+        after = self.api.update_site_map(self.ctxt, site.SITE)
         self.assertGreater(after.generation, before.generation)
         holdings = {host.name: host.holdings for host in after.hosts}
         self.assertEqual(held, holdings['c2'])
@@ -186,7 +185,7 @@ class TestSeveralConductors(ConductorTest):
                 self.api.register_template(self.ctxt, site.template(number))
             except exceptions.ServiceUnavailable:
                 self.api.register_template(self.ctxt, site.template(number))
-        known = self.api.get_site_map(self.ctxt, site.SITE)
+        known = self.api.update_site_map(self.ctxt, site.SITE)
         self.assertEqual(10, len(known.templates))
 
     def test_concurrent_plans_have_generations_of_their_own(self):
@@ -208,7 +207,7 @@ class TestSeveralConductors(ConductorTest):
         first = self.site.start_conductor('first')
         site.register_all(self.api, self.ctxt)
         plan = self.api.plan_now(self.ctxt, site.SITE)
-        before = self.api.get_site_map(self.ctxt, site.SITE)
+        before = self.api.update_site_map(self.ctxt, site.SITE)
         self.assertEqual(0, first.stop())
         self.site.conf.set_override('rpc_timeout', 2, 'conductor')
         hasty = conductor_api.ConductorAPI(self.site.bus, self.site.conf)
@@ -217,7 +216,7 @@ class TestSeveralConductors(ConductorTest):
             site.SITE)
         self.site.start_conductor('second')
         self.assertEqual(plan, self.api.get_plan(self.ctxt, site.SITE))
-        after = self.api.get_site_map(self.ctxt, site.SITE)
+        after = self.api.update_site_map(self.ctxt, site.SITE)
         self.assertEqual(before.templates, after.templates)
         self.assertEqual(before.patches, after.patches)
 
@@ -230,13 +229,13 @@ class TestSeveralConductors(ConductorTest):
         while alive['c2'] and time.monotonic() < deadline:
             time.sleep(0.3)
             self.api.register_host(self.ctxt, site.host('c1'))
-            known = self.api.get_site_map(self.ctxt, site.SITE)
+            known = self.api.update_site_map(self.ctxt, site.SITE)
             alive = {host.name: host.alive for host in known.hosts}
         self.assertFalse(alive['c2'])
         # More than once, should it fall silent again before it is looked at.
         while not alive['c2'] and time.monotonic() < deadline:
             self.api.report_holdings(self.ctxt, 'c2', [])
-            known = self.api.get_site_map(self.ctxt, site.SITE)
+            known = self.api.update_site_map(self.ctxt, site.SITE)
             alive = {host.name: host.alive for host in known.hosts}
         self.assertTrue(alive['c2'])
 

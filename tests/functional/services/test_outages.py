@@ -67,7 +67,7 @@ class TestBroker(OutageTest):
                           site.template(1))
         self.broker.start()
         self.assert_recovers()
-        known = self.api.get_site_map(self.ctxt, site.SITE)
+        known = self.api.update_site_map(self.ctxt, site.SITE)
         self.assertEqual(['c1'], [host.name for host in known.hosts])
 
     def test_conductor_stops_while_it_waits(self):
@@ -108,6 +108,6 @@ class TestDatabase(OutageTest):
                           site.template(1))
         server.start()
         self.assert_recovers()
-        known = self.api.get_site_map(self.ctxt, site.SITE)
+        known = self.api.update_site_map(self.ctxt, site.SITE)
         self.assertEqual(['c1'], [host.name for host in known.hosts])
         self.assertEqual(0, conductor.stop())

@@ -19,7 +19,6 @@ import uuid
 
 import fixtures
 from keystonemiddleware import opts as middleware_opts
-import sqlalchemy as sa
 from werkzeug import test as werkzeug_test
 
 from diffcache_openstack.api import app
@@ -32,7 +31,6 @@ from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
-from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
@@ -89,13 +87,6 @@ def filled() -> bytes:
             fill(db)
 
     return database.made(write, database.migrated())
-
-
-def silence(db, *names):
-    """Have hosts count as dead."""
-    db.write(lambda session: session.execute(
-        sa.update(models.Host).where(models.Host.name.in_(names)).values(
-            alive=False)))
 
 
 class ApiTest(test_agents.ConductorTest):

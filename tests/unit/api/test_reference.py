@@ -115,7 +115,7 @@ class TestReference(base.ApiTest):
         self.run_volume_caches()
         self.run_profiles()
         self.run_hydrations()
-        base.silence(self.database, 'h2')
+        database.silence(self.database, 'h2')
         self.sample('DELETE', '/v1/hosts/{name}', name='h2')
 
     def run_volume_caches(self):

@@ -28,7 +28,7 @@ class TestMaps(database.DatabaseTest):
         self.write(sites.put_host, database.host('h1'), database.at(0))
 
     def get(self, known=None):
-        return self.maps.newer(database.SITE, known)
+        return self.maps.update(database.SITE, known)
 
     def test_made_once_per_generation(self):
         self.assertIs(self.get(), self.get())
@@ -91,7 +91,7 @@ class TestMaps(database.DatabaseTest):
         known = self.get().generation
         other = site_maps.Maps(self.conf, self.database)
         self.assertEqual({database.SITE}, other.note_options())
-        self.assertGreater(other.newer(database.SITE, known).generation, known)
+        self.assertGreater(other.update(database.SITE, None).generation, known)
 
     def test_known_generation_is_not_sent(self):
         self.assertIsNone(self.get(self.get().generation))
@@ -101,7 +101,7 @@ class TestMaps(database.DatabaseTest):
         self.assertEqual(present, self.get(present.generation + 9))
 
     def test_unknown_site(self):
-        self.assertRaises(exceptions.NotFound, self.maps.newer, 'nowhere', 1)
+        self.assertRaises(exceptions.NotFound, self.maps.update, 'nowhere', 1)
 
 
 class TestViews(database.DatabaseTest):

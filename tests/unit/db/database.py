@@ -20,11 +20,13 @@ import sqlite3
 import tempfile
 
 from oslo_config import cfg
+import sqlalchemy as sa
 
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
+from diffcache_openstack.db import models
 from diffcache_openstack.db import plans
 from diffcache_openstack import objects
 from tests import base
@@ -136,3 +138,10 @@ class DatabaseTest(base.TestCase):
     def read(self, function, *args):
         """Run a function in a transaction that reads."""
         return self.database.read(function, *args)
+
+
+def silence(db, *names):
+    """Have hosts count as dead."""
+    db.write(lambda session: session.execute(
+        sa.update(models.Host).where(models.Host.name.in_(names)).values(
+            alive=False)))

@@ -143,9 +143,6 @@ class TestTemplates(CatalogueTest):
             t.id for t in self.read(catalogue.list_templates)])
         self.assertEqual([database.patch(2, 3).id],
                          [p.id for p in self.patches()])
-        self.assertEqual(
-            [(database.content(3), database.content(2))],
-            self.read(catalogue.missing_pairs, 'h1', 10))
 
     def test_reactivated_has_its_patches_again(self):
         self.put(database.patch(1, 2))
@@ -316,28 +313,3 @@ class TestPatches(CatalogueTest):
     def test_time_of_a_removed_patch_is_of_no_use(self):
         self.write(catalogue.time_patch, database.content(5), 1.0)
         self.assertEqual([], self.patches())
-
-
-class TestMissingPairs(CatalogueTest):
-
-    def missing(self, limit=100):
-        return self.read(catalogue.missing_pairs, 'h1', limit)
-
-    def hold(self, *numbers):
-        self.write(sites.put_holdings, 'h1',
-                   [database.holding(n) for n in numbers], database.at(0))
-
-    def test_pairs_of_what_is_held_and_known(self):
-        self.hold(1, 2, 9)
-        one, two = database.content(1), database.content(2)
-        self.assertEqual([(one, two), (two, one)], self.missing())
-        self.put(database.patch(1, 2))
-        self.assertEqual([(two, one)], self.missing())
-
-    def test_limit(self):
-        self.hold(1, 2, 3)
-        self.assertEqual(6, len(self.missing()))
-        self.assertEqual(4, len(self.missing(4)))
-
-    def test_nothing_held(self):
-        self.assertEqual([], self.missing())

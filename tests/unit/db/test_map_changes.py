@@ -49,7 +49,7 @@ class ChangesTest(database.DatabaseTest):
 
     def whole(self):
         return map_state.MapState(site_maps.Maps(
-            self.conf, self.database).newer(database.SITE, None))
+            self.conf, self.database).update(database.SITE, None))
 
     def change(self):
         return self.maps.update(database.SITE, self.state.generation)

@@ -18,15 +18,16 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests import base
 
-# A change here without a change of the object's version breaks deployments
-# in which services of two versions meet. So: raise VERSION, make what is new
-# optional, then put the new fingerprint here.
+# What a change of an object changes on the wire is seen here. Until the first
+# release versions stay at 1.0; after it, a change without another one breaks
+# deployments in which services of two releases meet: raise VERSION, make what
+# is new optional, then put the new fingerprint here.
 FINGERPRINTS = {
     'Fill': '1.0-16629e656d2c73deadbe53d471fd05d4',
-    'Holding': '1.1-446eb47b765d70aa9cdffb6d7340d06c',
+    'Holding': '1.0-446eb47b765d70aa9cdffb6d7340d06c',
     'Host': '1.0-345d60665eb045eafb7077cd8f019f74',
     'HostLinks': '1.0-f2cf7b0925cc616838b64c0b93f5f5aa',
-    'Links': '1.1-b988c4e77f77731e56a5a31fae219777',
+    'Links': '1.0-b988c4e77f77731e56a5a31fae219777',
     'HostNetwork': '1.0-ecb963eab30c7ba3c1e697c10dd07e97',
     'RepositoryStanding': '1.0-1c76cdfed3a82b11831c7efd79c7990f',
     'HostHoldings': '1.0-a6b81e67aa70bad783dddb2f2bd44d21',
@@ -40,8 +41,8 @@ FINGERPRINTS = {
     'PatchPair': '1.0-ab07bcec5b2ddbcf927aa101a21bd92e',
     'PatchWork': '1.0-7c0acd8a3e50353579f1684bda05fcaa',
     'PendingImage': '1.0-d9843ed823abe6448056639862c657fb',
-    'Plan': '1.1-19dfc2c3f818eba38d85df921aa58ed9',
-    'PlanItem': '1.1-b39aef1ddb77a5494675b108e623a22e',
+    'Plan': '1.0-19dfc2c3f818eba38d85df921aa58ed9',
+    'PlanItem': '1.0-b39aef1ddb77a5494675b108e623a22e',
     'PrecacheDemand': '1.0-6c32a7080143cda2381aa6ea016b3ec3',
     'PrecacheJob': '1.0-8e7002c53143b6d8981dac4363a1e51d',
     'RepositoryLink': '1.0-d5fdf594a9bdbe2aee2dae17e5ab280a',
@@ -49,15 +50,15 @@ FINGERPRINTS = {
     'SavedVersion': '1.0-4dfac3c8cc19f08bd8a84e55fcff38c9',
     'SizingDecision': '1.0-92c1fbdb009e5425e9997a4f7a881891',
     'SsdCache': '1.0-4c5458cbc81c6291ac433499dbaa5cb6',
-    'VolumeCache': '1.2-114f47dbcac78cebd0d688e643ef0ad6',
+    'VolumeCache': '1.0-114f47dbcac78cebd0d688e643ef0ad6',
     'VolumeCurve': '1.0-fae6af2e2603dfe097fd2546d53882d1',
     'VolumeUse': '1.0-c7dabfb04b60b5f6b4218cbeadc7cb0b',
-    'SiteMap': '1.1-05e34adb0af37cd3c08e243e2e591e2b',
-    'TaskReport': '1.1-a599c934838bc90b2d40bc233018579c',
-    'Template': '1.4-f56f4f8f2c0a79e6634d7aa68201c692',
+    'SiteMap': '1.0-05e34adb0af37cd3c08e243e2e591e2b',
+    'TaskReport': '1.0-a599c934838bc90b2d40bc233018579c',
+    'Template': '1.0-f56f4f8f2c0a79e6634d7aa68201c692',
     'VersionDisk': '1.0-b2aec17ebe430234fd9b4da7c80b1a06',
     'VersionPolicy': '1.0-315096d20cc4b63a2256e5a6cd0a6b8c',
-    'VersionTask': '1.2-8e1ed753fce9e32288e226e4c591c273',
+    'VersionTask': '1.0-8e1ed753fce9e32288e226e4c591c273',
 }
 
 
@@ -75,35 +76,11 @@ class TestVersions(base.TestCase):
         self.assertRaises(exception.IncompatibleObjectVersion,
                           objects.Links.load, primitive)
 
-    def test_field_an_older_sender_does_not_know_has_its_default(self):
+    def test_field_that_a_sender_does_not_know_has_its_default(self):
         primitive = objects.Host(name='a', site='b', role='compute',
                                  plan_generation=5).obj_to_primitive()
         del primitive['diffcache_object.data']['plan_generation']
         self.assertEqual(0, objects.Host.load(primitive).plan_generation)
-
-    def test_template_of_the_first_release(self):
-        template = objects.Template.load({
-            'diffcache_object.name': 'Template',
-            'diffcache_object.namespace': 'diffcache',
-            'diffcache_object.version': '1.0',
-            'diffcache_object.data': {
-                'id': 'an-image', 'name': 'Image', 'content_id': '1' * 64,
-                'size': 9, 'data_size': 8}})
-        self.assertEqual(
-            ('raw', 'public', objects.ACTIVE, None),
-            (template.disk_format, template.visibility, template.status,
-             template.form_id))
-
-    def test_older_agents_read_links_without_named_repositories(self):
-        site_map = objects.SiteMap(
-            site='edge', generation=7, links=objects.Links(
-                local=1, peer=2, repo=3, repositories=[
-                    objects.RepositoryLink(name='hub', mbps=9)]))
-        links = site_map.for_older_agents()['diffcache_object.data']['links']
-        self.assertEqual('1.0', links['diffcache_object.version'])
-        self.assertEqual({'local': 1.0, 'peer': 2.0, 'repo': 3.0},
-                         links['diffcache_object.data'])
-        self.assertEqual([], objects.Links.load(links).repositories)
 
 
 class TestValues(base.TestCase):

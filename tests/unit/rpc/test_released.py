@@ -9,16 +9,14 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Calls as services of earlier versions send them.
+"""Calls as services send them.
 
-``released_calls.json`` has one message of each method, as it was when the
-method was released, the version of the interface that the method came with,
-and the versions that brought what may be left out. While services are
-upgraded one after the other, these messages are sent: they have to be accepted
-by every later version, and must not claim a newer one than they need, or else
-services of the release before refuse them. Add a method's message with the
-method; never change one, other than by adding an optional argument with its
-version. A method with a new argument accepts calls without it.
+``released_calls.json`` has one message of each method, the version of the
+interface that the method came with, and the versions that brought what may be
+left out. Until the first release all of it is version 1.0, and messages change
+with their methods. After it, services are upgraded one after the other:
+messages have to be accepted by every later version, and must not claim a newer
+one than they need. Add a method's message with the method.
 """
 
 import json

@@ -309,7 +309,7 @@ class TestPendingImages(base.ApiTest):
 class TestDelete(base.ApiTest):
 
     def test_is_forgotten(self):
-        base.silence(self.database, 'h2')
+        database.silence(self.database, 'h2')
         status, body, _headers = self.call('DELETE', '/v1/hosts/h2')
         self.assertEqual((204, None), (status, body))
         self.refused(404, 'GET', '/v1/hosts/h2')

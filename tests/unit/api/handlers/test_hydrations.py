@@ -15,6 +15,7 @@ from diffcache_openstack.common import exceptions
 from tests.unit.api import base
 from tests.unit import arriving
 from tests.unit.conductor import fakes
+from tests.unit.db import database
 
 PATH = '/v1/hydrations/running'
 OTHER_CONTENT = 'd' * 64
@@ -248,6 +249,6 @@ class TestReports(HydrationsTest):
         self.assertEqual(['running', 'stopped'], self.ids(user='member'))
 
     def test_removing_a_host_removes_its_hydrations(self):
-        base.silence(self.database, 'h1')
+        database.silence(self.database, 'h1')
         self.call('DELETE', '/v1/hosts/h1')
         self.assertEqual(['foreign'], self.ids())

@@ -113,6 +113,7 @@ class TestProposals(PlanTest):
 
     def test_site_without_hosts_fails_with_the_reason(self):
         for name in ('h1', 'h2'):
+            database.silence(self.database, name)
             self.api.remove_host(self.ctxt, name)
         plan = self.propose()
         self.assertEqual(('failed', None), (plan['state'], plan['cost_s']))
@@ -165,6 +166,7 @@ class TestReasons(PlanTest):
 
     def test_of_a_plan_that_failed(self):
         for name in ('h1', 'h2'):
+            database.silence(self.database, name)
             self.api.remove_host(self.ctxt, name)
         plan = self.propose()
         self.refused(409, 'GET', f'/v1/plans/{plan["id"]}/explanation')

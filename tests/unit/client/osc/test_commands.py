@@ -219,7 +219,7 @@ class TestHosts(cloud.CommandTest):
         self.assertIn('h2 is alive', str(error))
 
     def test_delete(self):
-        base.silence(self.database, 'h2')
+        database.silence(self.database, 'h2')
         self.take(hosts.DeleteHost, 'h2')
         self.assertEqual(2, len(self.listed(hosts.ListHosts)))
 
@@ -309,7 +309,7 @@ class TestPlans(cloud.CommandTest):
                          self.shown(plans.ShowPlan, plan['id'])['state'])
 
     def test_failure_is_an_error(self):
-        base.silence(self.database, 'h1', 'h2')
+        database.silence(self.database, 'h1', 'h2')
         error = self.assertRaises(exceptions.CommandError, self.create)
         self.assertIn('no living compute host', str(error))
 
