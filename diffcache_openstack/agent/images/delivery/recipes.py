@@ -241,15 +241,32 @@ class ImageFiles:
                     or self._write_packed(template, recipe, throttle))
 
     def _write_raw(self, template, throttle) -> Readable:
+        # The second time it is no borrowed file that is copied.
+        found = self._copy(template, throttle) \
+            or self._copy(template, throttle)
+        if found is None:
+            raise exceptions.IntegrityError(
+                f'The content of image {template.id} changed while it was'
+                f' copied; request it again.')
+        return found
+
+    def _copy(self, template, throttle) -> Readable | None:
+        """Copy raw content; return None if the copy is not it."""
         path = self.store.new()
         try:
             with self._content(template, throttle) as content:
                 if content.parent == self._held.root / views.TEMPLATES:
                     return file_cache.FileReader(content)
                 files.copy_file(content, path, durable=False)
-            return self.store.keep(path, _name_of(template))
+            if self._tools.hash_file(path) == template.content_id:
+                return self.store.keep(path, _name_of(template))
         finally:
             path.unlink(missing_ok=True)
+        # Its owner wrote to a borrowed file after it was verified.
+        self._held.quarantine(
+            views.Key(views.TEMPLATES, template.content_id),
+            'its content changed while it was copied')
+        return None
 
     def _stream_held(self, template, recipe: pathlib.Path
                      ) -> streams.GrowingReader | None:

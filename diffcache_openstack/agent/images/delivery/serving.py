@@ -47,6 +47,10 @@ LOG = logging.getLogger(__name__)
 
 WAY_FAILED = 'none'
 
+# Attempts to write content that is evicted before it was: each may cross the
+# WAN.
+_MOST_ATTEMPTS = 3
+
 #: Called with the record of a request that ended, and the image.
 Observer = typing.Callable[[objects.Request, views.TemplateRef], None]
 
@@ -132,11 +136,12 @@ class ImageServer:
                    watch: contents.Watch | None = None) -> objects.Request:
         """Write an image's raw content to an output of this host.
 
-        If its client disconnects, nothing is written.
+        If its client disconnects, nothing is written, and there is no record.
 
         :param mode: one of building.MODES; None for the default
         :param watch: the client that waits for the image
         :returns: the record of the request
+        :raises Cancelled: the client has disconnected
         :raises InvalidInput: the output or mode cannot be used
         :raises DiffCacheError: no source delivers the image; output is
             untouched
@@ -153,6 +158,10 @@ class ImageServer:
                               mode=request.mode) as span:
                 built = self._bring(template, output, request.mode, watch)
                 span.note(way=built.way, detail=built.detail)
+        except exceptions.Cancelled as error:
+            LOG.info('Not delivering image %s to %s: %s', template.id,
+                     output.path, error)
+            raise
         except exceptions.DiffCacheError as error:
             request.seconds = time.monotonic() - started
             request.error = str(error)
@@ -203,7 +212,7 @@ class ImageServer:
             observer(request, template)
 
     def _bring(self, template, output, mode, watch) -> building.Built:
-        while True:
+        for _attempt in range(_MOST_ATTEMPTS):
             output.check()
             with self._contents.shared(template, self._new_throttle(), mode,
                                        watch) as content:
@@ -223,12 +232,15 @@ class ImageServer:
                     return content.outcome
                 return dataclasses.replace(content.outcome,
                                            moved=transfers.Moved())
+        raise exceptions.ServiceUnavailable(
+            f'Image {template.id} was removed {_MOST_ATTEMPTS} times before it'
+            f' was copied to {output.path}: this host deletes what it fetches.'
+            f' Give its cache more space ([agent] cache_capacity), or try again.')
 
     def _write(self, template: views.TemplateRef,
                content: single_flight.Membership, output: outputs.Output,
                watch: contents.Watch | None) -> None:
-        if _has_gone(watch, output):
-            return
+        _check_present(watch)
         key = views.Key(views.TEMPLATES, template.content_id)
         note = self._host.held.borrowed.note_delivered
         if self._is_staged(content.path) and output.can_take(content.path) \
@@ -241,21 +253,22 @@ class ImageServer:
                     files.space_errors(output.path), \
                     outputs.unfinished(output) as part:
                 files.copy_to(content.path, part.fd)
-                if not _has_gone(watch, output):
-                    status = os.fstat(part.fd)
-                    part.publish(self._durable)
-                    note(key, status)
+                _check_present(watch)
+                status = os.fstat(part.fd)
+                part.publish(self._durable)
+                note(key, status)
 
     def _is_staged(self, path: pathlib.Path) -> bool:
         return path.parent == self._staging
 
 
-def _has_gone(watch: contents.Watch | None, output: outputs.Output) -> bool:
-    """Return whether the client of an output has disconnected."""
-    if watch is None or not watch.gone.is_set():
-        return False
-    LOG.info('Not writing %s: its client has disconnected', output.path)
-    return True
+def _check_present(watch: contents.Watch | None) -> None:
+    """Check that the client of an output still waits for it.
+
+    :raises Cancelled: it does not
+    """
+    if watch is not None and watch.gone.is_set():
+        raise exceptions.Cancelled('Its client has disconnected.')
 
 
 def _describe(request: objects.Request, built: building.Built) -> None:

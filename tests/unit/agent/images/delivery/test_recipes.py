@@ -158,6 +158,24 @@ class TestOpen(RecipesTestCase):
         self.assertEqual(TARGET, self.read('raw'))
         self.assertNotIn(key, host.held)
 
+    def test_a_borrowed_file_that_changes_after_its_check_is_not_cached(self):
+        host = self.hosts['h1']
+        base = self.write_file('_base', TARGET)
+        key = host.borrow(base)
+        self.refresh()
+        verify = host.held.verify
+
+        def verify_and_change(checked):
+            sound = verify(checked)
+            base.write_bytes(b'x' * len(TARGET))
+            return sound
+
+        self.patch(host.held, 'verify', verify_and_change)
+        self.assertEqual(TARGET, self.read('raw'))
+        self.assertEqual(TARGET, self.read('raw'))
+        self.assertFalse(host.held.is_borrowed(key))
+        self.assertEqual(b'x' * len(TARGET), base.read_bytes())
+
     def test_raw_that_has_to_come(self):
         self.assertEqual(TARGET, self.read('raw'))
         self.assertEqual(TARGET, self.read('raw', site_only=True))

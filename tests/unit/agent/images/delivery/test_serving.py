@@ -19,6 +19,7 @@ from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images.delivery import serving as serve
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack import objects
 from diffcache_openstack.sites import view
 from tests import base
@@ -224,6 +225,34 @@ class ServeTest(ServeTestCase):
             exceptions.Cancelled, self.server().deliver_content,
             fakes.content_id(TARGET), self.output, gone)
         self.assertFalse(self.output.exists())
+
+    def test_a_client_that_leaves_late_gets_no_success(self):
+        gone = threading.Event()
+        copy = files.copy_to
+
+        def copy_and_leave(source, target):
+            copy(source, target)
+            gone.set()
+
+        # Copied, since no rename can bring it there.
+        self.patch(outputs.LocalOutput, 'can_take', lambda *_args: False)
+        self.patch(files, 'copy_to', copy_and_leave)
+        self.assertRaises(
+            exceptions.Cancelled, self.server().deliver_content,
+            fakes.content_id(TARGET), self.output, gone)
+        self.assertEqual(([], False), (self.records(), self.output.exists()))
+
+    def test_content_that_is_removed_again_and_again(self):
+        def remove(source, target):
+            raise FileNotFoundError(2, 'removed', str(source))
+
+        self.patch(outputs.LocalOutput, 'can_take', lambda *_args: False)
+        self.patch(files, 'copy_to', remove)
+        error = self.assertRaises(exceptions.ServiceUnavailable, self.serve)
+        self.assertIn('cache_capacity', str(error))
+        self.assertEqual(3, len([
+            key for _name, _url, key in self.network.fetches
+            if key == fakes.key_of(TARGET)]))
 
     def test_content_that_may_not_be_served(self):
         host, wanted = self.hosts['h1'], fakes.content_id(TARGET)
