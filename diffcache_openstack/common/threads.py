@@ -9,10 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Ends of threads when a service stops."""
+"""Ends of threads when a service stops, and locks of single objects."""
 
 import collections.abc
 import concurrent.futures
+import contextlib
 import logging
 import threading
 import typing
@@ -29,6 +30,36 @@ LOG = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 # Between two looks at whether a wait is to end.
 _POLL_SECONDS = 0.2
+
+
+class KeyedLocks:
+    """A lock for each key, so that waiting for one object holds no other up.
+
+    There is one while a thread holds it or waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[typing.Hashable, tuple[threading.Lock, int]] = {}
+
+    @contextlib.contextmanager
+    def of(self, key: typing.Hashable) -> collections.abc.Iterator[None]:
+        """Hold the lock of a key for a ``with`` block."""
+        lock = self._count(key, 1)
+        try:
+            with lock:
+                yield
+        finally:
+            self._count(key, -1)
+
+    def _count(self, key: typing.Hashable, change: int) -> threading.Lock:
+        with self._lock:
+            lock, users = self._held.get(key, (threading.Lock(), 0))
+            if users + change:
+                self._held[key] = lock, users + change
+            else:
+                del self._held[key]
+            return lock
 
 
 def join(thread: threading.Thread) -> bool:

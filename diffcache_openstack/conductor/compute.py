@@ -12,7 +12,6 @@
 """Hosts of Nova's aggregates and availability zones."""
 
 import collections.abc
-import threading
 import time
 import typing
 
@@ -20,6 +19,7 @@ from oslo_config import cfg
 
 from diffcache_openstack.clients import nova
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import threads
 
 # Operators change aggregates rarely.
 _CACHE_SECONDS = 30.0
@@ -30,7 +30,7 @@ class Compute:
 
     def __init__(self, conf: cfg.ConfigOpts):
         self._nova = nova.Nova(conf)
-        self._lock = threading.Lock()
+        self._reading = threads.KeyedLocks()
         self._answers: dict[str, tuple[float, list[nova.Document]]] = {}
 
     def hosts(self, aggregates: collections.abc.Iterable[str],
@@ -67,7 +67,7 @@ class Compute:
 
     def _cached(self, key: str, read: typing.Callable[
             [], list[nova.Document]]) -> list[nova.Document]:
-        with self._lock:
+        with self._reading.of(key):
             when, answer = self._answers.get(key, (0.0, None))
             if answer is None or time.monotonic() - when > _CACHE_SECONDS:
                 answer = _read(read)

@@ -16,10 +16,9 @@ is not small, since it has the whole catalogue, is only sent to hosts that are
 new or were away for long.
 """
 
-import threading
-
 from oslo_config import cfg
 
+from diffcache_openstack.common import threads
 from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
@@ -45,8 +44,9 @@ class Maps:
         # Assigned whole, so threads need no lock; at worst two of them make
         # the same map.
         self._latest: dict[str, objects.SiteMap] = {}
-        # Differences are applied to states: one thread at a time.
-        self._lock = threading.Lock()
+        # Differences are applied to states: one thread for each site at a
+        # time.
+        self._advancing = threads.KeyedLocks()
         self._states: dict[str, map_state.MapState] = {}
         self._changes: dict[str, dict[int, objects.MapChange]] = {}
         # The options that the maps of each site show.
@@ -57,7 +57,7 @@ class Maps:
 
         :raises NotFound: no host of the site was ever registered
         """
-        with self._lock:
+        with self._advancing.of(site):
             return self._advance(site).view()
 
     def update(self, site: str, known: int | None
@@ -69,7 +69,7 @@ class Maps:
             difference is not known
         :raises NotFound: no host of the site was ever registered
         """
-        with self._lock:
+        with self._advancing.of(site):
             state = self._advance(site)
             generation, digest = state.generation, state.digest
             change = self._changes.get(site, {}).get(known or 0)
@@ -119,7 +119,7 @@ class Maps:
         return change
 
     def _keep(self, site: str, change: objects.MapChange) -> None:
-        with self._lock:
+        with self._advancing.of(site):
             kept = self._changes.setdefault(site, {})
             newest = max((each.generation for each in kept.values()),
                          default=0)

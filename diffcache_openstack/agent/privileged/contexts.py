@@ -17,6 +17,7 @@ all itself. It then asks those processes, which know a few typed calls each,
 check what they are asked for as if an enemy did, and pass on open files.
 """
 
+import itertools
 import os
 import signal
 import socket
@@ -71,10 +72,13 @@ class Context(priv_context.PrivContext):
         self._wanted = frozenset(wanted)
         self._instead = frozenset(instead)
         self._connected: socket.socket | None = None
-        # For descriptors, one at a time.
+        # For descriptors, by number: those that arrived and whose call has
+        # not taken them yet.
         self._files, self._theirs = socket.socketpair(
             socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._arrived: dict[int, int] = {}
 
     def granted(self, permitted: typing.Iterable[int]) -> frozenset[int]:
         """Return the capabilities it keeps of those that are permitted."""
@@ -137,22 +141,32 @@ class Context(priv_context.PrivContext):
             f'The privileged process {self.name} of this agent has ended:'
             f' restart the agent.')
 
-    def send(self, fd: int) -> None:
-        """Pass on a descriptor; an entry point does this last."""
-        socket.send_fds(self._theirs, [b'.'], [fd])
+    def send(self, fd: int) -> int:
+        """Pass on a descriptor; an entry point does this last.
+
+        :returns: its number, which the entry point returns
+        """
+        number = next(self._numbers)
+        socket.send_fds(self._theirs, [number.to_bytes(8)], [fd])
+        return number
 
     def receiving(self, entry_point: typing.Callable[..., typing.Any],
                   *arguments: typing.Any) -> tuple[typing.Any, int]:
         """Call an entry point that passes on a descriptor.
 
-        :returns: its result, and the descriptor, which the caller closes
+        It returns its result and the number of the descriptor. Others may be
+        called meanwhile, since some wait for a program or a slow disk.
+
+        :returns: the result, and the descriptor, which the caller closes
         """
+        result, number = entry_point(*arguments)
         with self._lock:
-            result = entry_point(*arguments)
-            _, [fd], _, _ = socket.recv_fds(self._files, 1, 1,
-                                            socket.MSG_DONTWAIT)
-        os.set_inheritable(fd, False)
-        return result, fd
+            while number not in self._arrived:
+                found, [fd], _, _ = socket.recv_fds(self._files, 8, 1,
+                                                    socket.MSG_DONTWAIT)
+                os.set_inheritable(fd, False)
+                self._arrived[int.from_bytes(found)] = fd
+            return result, self._arrived.pop(number)
 
 
 def text(value: object) -> str:

@@ -46,9 +46,9 @@ def _path(value: object) -> pathlib.Path:
     return pathlib.Path(contexts.text(value))
 
 
-def _pass_on(context: contexts.Context, fd: int) -> None:
+def _pass_on(context: contexts.Context, fd: int) -> tuple[None, int]:
     try:
-        context.send(fd)
+        return None, context.send(fd)
     finally:
         os.close(fd)
 
@@ -57,9 +57,9 @@ def _pass_on(context: contexts.Context, fd: int) -> None:
 
 
 @contexts.READER.entrypoint
-def open_disk(path: str) -> None:
+def open_disk(path: str) -> tuple[None, int]:
     """Open a disk for reading; pass on its descriptor."""
-    _pass_on(contexts.READER, _files.open(_path(path)))
+    return _pass_on(contexts.READER, _files.open(_path(path)))
 
 
 @contexts.READER.entrypoint
@@ -72,15 +72,15 @@ def companions(path: str) -> list[str]:
 
 
 @contexts.WRITER.entrypoint
-def open_writable(path: str) -> None:
+def open_writable(path: str) -> tuple[None, int]:
     """Open a disk for reading and writing; pass on its descriptor."""
-    _pass_on(contexts.WRITER, _files.open_writable(_path(path)))
+    return _pass_on(contexts.WRITER, _files.open_writable(_path(path)))
 
 
 @contexts.WRITER.entrypoint
-def create(path: str) -> None:
+def create(path: str) -> tuple[None, int]:
     """Create a file beside a disk, or empty it; pass on its descriptor."""
-    _pass_on(contexts.WRITER, _files.create(_path(path)))
+    return _pass_on(contexts.WRITER, _files.create(_path(path)))
 
 
 @contexts.WRITER.entrypoint
@@ -102,9 +102,9 @@ def sync_directory(path: str) -> None:
 
 
 @contexts.WRITER.entrypoint
-def create_room(disk: str) -> None:
+def create_room(disk: str) -> tuple[None, int]:
     """Create a private directory beside a disk; pass on its descriptor."""
-    _pass_on(contexts.WRITER, _files.create_room(_path(disk)))
+    return _pass_on(contexts.WRITER, _files.create_room(_path(disk)))
 
 
 @contexts.WRITER.entrypoint
@@ -173,10 +173,11 @@ def qemu_img(disk: str, action: str, name: str) -> tuple[int, str]:
 
 
 @contexts.PROGRAMS.entrypoint
-def serve(disk: str, disk_format: str, base: str | None) -> int:
+def serve(disk: str, disk_format: str, base: str | None
+          ) -> tuple[int, int]:
     """Start qemu-nbd on a disk; pass on its client's socket.
 
-    :returns: its number
+    :returns: its number, and that of the socket
     """
     if disk_format not in _FORMATS:
         raise exceptions.InvalidInput('A disk is raw or qcow2.')
@@ -185,8 +186,7 @@ def serve(disk: str, disk_format: str, base: str | None) -> int:
                           None if base is None else _path(base))
     with server.connected:
         number = _servers.add(server)
-        contexts.PROGRAMS.send(server.connected.fileno())
-    return number
+        return number, contexts.PROGRAMS.send(server.connected.fileno())
 
 
 @contexts.PROGRAMS.entrypoint

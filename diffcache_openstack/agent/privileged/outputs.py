@@ -79,15 +79,14 @@ def check(path: str) -> None:
 
 
 @contexts.OUTPUTS.entrypoint
-def create(path: str) -> int:
+def create(path: str) -> tuple[int, int]:
     """Create an output under a hidden name; pass on its descriptor.
 
-    :returns: its number
+    :returns: its number, and that of the descriptor
     """
     part = _service.output(path).create()
     number = _service.add(part)
-    contexts.OUTPUTS.send(part.fd)
-    return number
+    return number, contexts.OUTPUTS.send(part.fd)
 
 
 @contexts.OUTPUTS.entrypoint
@@ -140,14 +139,14 @@ def take(path: str, name: str, durable: bool) -> None:
 
 
 @contexts.OUTPUTS.entrypoint
-def open_readable(path: str) -> None:
+def open_readable(path: str) -> tuple[None, int]:
     """Open an output that all users may read; pass on its descriptor.
 
     Only the directories that it is in may be closed to the agent's user.
     """
     fd = _service.output(path).open()
     try:
-        contexts.OUTPUTS.send(fd)
+        return None, contexts.OUTPUTS.send(fd)
     finally:
         os.close(fd)
 

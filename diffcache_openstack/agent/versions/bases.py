@@ -20,6 +20,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import threads
 
 LOG = logging.getLogger(__name__)
 
@@ -34,12 +35,15 @@ class BaseIds:
     Nova names a base image after its content, and never writes to it again,
     but changes its times. So path, inode and size identify the file.
 
+    Two images are computed at the same time, one image once.
+
     :param path: of the state file
     """
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
         self._lock = threading.Lock()
+        self._computing = threads.KeyedLocks()
         known = files.read_json(path)
         self._known: dict[str, list] = known if isinstance(
             known, dict) else {}
@@ -53,15 +57,21 @@ class BaseIds:
         """
         state = image.stat()
         mark = [state.st_dev, state.st_ino, state.st_size]
-        with self._lock:
-            found = self._known.get(str(image))
-            if found is not None and found[:-1] == mark:
-                return found[-1]
+        with self._computing.of(tuple(mark)):
+            found = self._find(image, mark)
+            if found is not None:
+                return found
             with native.translated():
                 content_id = _native.qcow2_content_id(image, progress)
-            self._known[str(image)] = [*mark, content_id]
-            self._write()
+            with self._lock:
+                self._known[str(image)] = [*mark, content_id]
+                self._write()
             return content_id
+
+    def _find(self, image: pathlib.Path, mark: list[int]) -> str | None:
+        with self._lock:
+            found = self._known.get(str(image))
+            return found[-1] if found and found[:-1] == mark else None
 
     def _write(self):
         while len(self._known) > _MAX_ENTRIES:

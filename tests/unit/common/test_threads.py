@@ -20,6 +20,42 @@ from diffcache_openstack.common import threads
 from tests import base
 
 
+SECONDS = 30
+
+
+class TestKeyedLocks(base.TestCase):
+
+    def test_keys_do_not_wait_for_each_other(self):
+        locks = threads.KeyedLocks()
+        order = []
+        entered = threading.Event()
+
+        def follow():
+            entered.set()
+            with locks.of('a'):
+                order.append('follower')
+
+        thread = threading.Thread(target=follow, daemon=True)
+        with locks.of('a'):
+            thread.start()
+            self.assertTrue(entered.wait(SECONDS))
+            with locks.of('b'):
+                order.append('other')
+            order.append('first')
+        thread.join(SECONDS)
+        self.assertEqual(['other', 'first', 'follower'], order)
+
+    def test_none_is_left(self):
+        locks = threads.KeyedLocks()
+
+        def fail():
+            with locks.of('a'):
+                raise KeyError('x')
+
+        self.assertRaises(KeyError, fail)
+        self.assertEqual({}, locks._held)
+
+
 class TestEnd(base.TestCase):
 
     def test_what_a_broker_holds_is_cut_off(self):

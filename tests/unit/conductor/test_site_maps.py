@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import threading
 from unittest import mock
 
 from diffcache_openstack.common import exceptions
@@ -18,6 +19,9 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from tests.unit.db import database
+
+
+SECONDS = 30
 
 
 class TestMaps(database.DatabaseTest):
@@ -32,6 +36,29 @@ class TestMaps(database.DatabaseTest):
 
     def test_made_once_per_generation(self):
         self.assertIs(self.get(), self.get())
+
+    def test_reading_one_site_holds_no_other_up(self):
+        self.write(sites.put_host, objects.Host(
+            name='far', site='far', role='compute', url='http://far:1',
+            capacity=1), database.at(0))
+        begun, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        advance = self.maps._advance
+
+        def advance_slowly(site):
+            if site == 'far':
+                begun.set()
+                self.assertTrue(go_on.wait(SECONDS))
+            return advance(site)
+
+        self.patch(self.maps, '_advance', advance_slowly)
+        thread = threading.Thread(target=self.maps.view, args=['far'],
+                                  daemon=True)
+        thread.start()
+        self.assertTrue(begun.wait(SECONDS))
+        self.assertIsNotNone(self.maps.update(database.SITE, None))
+        go_on.set()
+        thread.join(SECONDS)
 
     def test_change_makes_a_new_one(self):
         before = self.get()

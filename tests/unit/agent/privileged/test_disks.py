@@ -12,6 +12,7 @@
 """Disks by privileged processes: entry points, run in this process."""
 
 import os
+import threading
 
 from diffcache_openstack.agent.privileged import contexts
 from diffcache_openstack.agent.privileged import disks
@@ -19,6 +20,9 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import disk_files
 from tests import base
 from tests.unit.versions.disks import test_disk_files
+
+
+SECONDS = 30
 
 
 class PrivilegedDiskFilesTest(test_disk_files.DiskFilesTest):
@@ -40,6 +44,38 @@ class PrivilegedDiskFilesTest(test_disk_files.DiskFilesTest):
         self.assertRaises(FileNotFoundError, self.files.open,
                           self.disk.with_name('none'))
         self.test_descriptors_stay_in_this_process()
+
+
+class DescriptorsTest(base.TestCase):
+
+    def test_a_call_that_waits_holds_no_other_up(self):
+        """As one for a disk whose file system hangs."""
+        slow, fast = (os.open(self.write_file(name, name.encode()),
+                              os.O_RDONLY) for name in ('slow', 'fast'))
+        sent, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        found = []
+
+        def wait():
+            number = contexts.READER.send(slow)
+            sent.set()
+            self.assertTrue(go_on.wait(SECONDS))
+            return 'slow', number
+
+        thread = threading.Thread(target=lambda: found.append(
+            contexts.READER.receiving(wait)), daemon=True)
+        thread.start()
+        self.assertTrue(sent.wait(SECONDS))
+        result, fd = contexts.READER.receiving(
+            lambda: ('fast', contexts.READER.send(fast)))
+        self.assertEqual(('fast', b'fast', []),
+                         (result, os.read(fd, 9), found))
+        go_on.set()
+        thread.join(SECONDS)
+        [(result, other)] = found
+        self.assertEqual(('slow', b'slow'), (result, os.read(other, 9)))
+        for each in (slow, fast, fd, other):
+            os.close(each)
 
 
 class ArgumentsTest(base.TestCase):
