@@ -192,6 +192,8 @@ class VersionsAPI:
         :param project_id: of the server that reads it
         :raises NotFound: the project has no such version
         :raises Conflict: the version is not complete, or has several disks
+        :raises Forbidden: the host has no server of the project
+        :raises ServiceUnavailable: Nova does not answer
         """
         return self._client.call(ctxt, 'open_version', host=host,
                                  version_id=version_id,

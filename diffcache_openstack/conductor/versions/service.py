@@ -45,6 +45,9 @@ _HOOK_LEASE_TIME = datetime.timedelta(seconds=15)
 # What Nova calls the task of a server that is saved before its end.
 _ENDS = {versions.SHUTDOWN: 'powering-off', versions.DELETE: 'deleting'}
 
+# While it does, Nova does not show the host that a server will be on.
+_MOVES = 'migrating'
+
 # The ids of tasks that save versions are computed from the versions' ids.
 _SAVES = uuid.UUID('5b0a8d7e-4c53-4e0f-9a35-0d3f7c6f1b52')
 
@@ -125,9 +128,29 @@ class VersionService:
 
         :raises NotFound: the project has no such version
         :raises Conflict: it is not complete, or has several disks
+        :raises Forbidden: the host has no server of the project
+        :raises ServiceUnavailable: Nova does not say whether it has
         """
+        try:
+            self._check_has_server(host, project_id)
+        except exceptions.RetryableError as error:
+            if not self._database.read(_reads, host, version_id, base.now()):
+                raise
+            LOG.warning('Host %s reads version %s on, unchecked: %s', host,
+                        version_id, error)
         return self._database.write(_open, host, version_id, project_id,
                                     base.now())
+
+    def _check_has_server(self, host, project_id):
+        """Check that a host has a server of a project, or is to get one.
+
+        :raises Forbidden: it has none
+        """
+        if not any(server.host == host or server.task == _MOVES
+                   for server in self._servers.of_project(project_id)):
+            raise exceptions.Forbidden(
+                f'Host {host} has no server of project {project_id}, and may'
+                f' not read its versions.')
 
     def close(self, host: str, version_id: str) -> None:
         """Note that a host reads a version no longer."""
@@ -398,6 +421,12 @@ def _open(session, host, version_id, project_id, when):
         session, _read_lease(version_id) + _digest(host), host, when,
         when + datetime.timedelta(seconds=versions.READ_SECONDS))
     return found[0]
+
+
+def _reads(session, host, version_id, when):
+    """Return whether a host has the lease of a version."""
+    return bool(plans.leased(
+        session, _read_lease(version_id) + _digest(host), when))
 
 
 def _read_lease(version_id: str) -> str:

@@ -37,6 +37,7 @@ class ReadingTest(database.DatabaseTest):
         self.nova = fakes.Nova(PROJECT, 'q')
         self.service = service.VersionService(
             self.conf, self.database, test_upkeep.Dispatcher(), self.nova)
+        self.nova.change('stopped', host='h2')
         self.create(VERSION)
 
     def create(self, version_id, saved=None):
@@ -57,9 +58,37 @@ class ReadingTest(database.DatabaseTest):
         self.assertEqual((expected.device, expected.size),
                          (disk.device, disk.size))
 
+    def test_a_host_without_a_server_of_the_project_gets_nothing(self):
+        self.assertRaises(exceptions.Forbidden, self.service.open, 'h3',
+                          VERSION, PROJECT)
+        self.service.delete(VERSION)
+        self.assertEqual(versions.DELETING, self.state())
+
+    def test_nor_does_one_whose_server_is_gone(self):
+        self.service.open('h2', VERSION, PROJECT)
+        self.nova.change('stopped', host='h1')
+        self.assertRaises(exceptions.Forbidden, self.service.open, 'h2',
+                          VERSION, PROJECT)
+
+    def test_a_host_that_a_server_moves_to_gets_it(self):
+        self.nova.change('stopped', task='migrating')
+        self.assertIsNotNone(self.service.open('h3', VERSION, PROJECT))
+
+    def test_while_nova_is_silent_only_who_reads_it_goes_on(self):
+        self.service.open('h1', VERSION, PROJECT)
+
+        def silent(_project_id):
+            raise exceptions.ServiceUnavailable('Nova does not answer')
+
+        self.patch(self.nova, 'of_project', silent)
+        self.assertIsNotNone(self.service.open('h1', VERSION, PROJECT))
+        self.assertRaises(exceptions.ServiceUnavailable, self.service.open,
+                          'h2', VERSION, PROJECT)
+
     def test_of_another_project_it_gets_nothing(self):
+        self.nova.change('foreign', host='h1')
         self.assertRaises(exceptions.NotFound, self.service.open, 'h1',
-                          VERSION, 'other')
+                          VERSION, 'q')
         self.assertRaises(exceptions.NotFound, self.service.open, 'h1', OTHER,
                           PROJECT)
 
