@@ -235,7 +235,8 @@ class ImageServer:
         raise exceptions.ServiceUnavailable(
             f'Image {template.id} was removed {_MOST_ATTEMPTS} times before it'
             f' was copied to {output.path}: this host deletes what it fetches.'
-            f' Give its cache more space ([agent] cache_capacity), or try again.')
+            f' Try again, or give its cache more space ([agent]'
+            f' cache_capacity).')
 
     def _write(self, template: views.TemplateRef,
                content: single_flight.Membership, output: outputs.Output,
