@@ -108,12 +108,11 @@ function install_diffcache {
         "$DIFFCACHE_DATA_DIR"
 }
 
-# create_diffcache_group: those who may use the agent's socket. nova-compute
-# and Glance run as STACK_USER; nova-compute does so with another primary group.
+# create_diffcache_group: QEMU's user, who may connect to the SSD cache's exports
+# and to nothing else. The agent, nova-compute and Glance run as STACK_USER.
 function create_diffcache_group {
-    getent group "$DIFFCACHE_GROUP" >/dev/null \
-        || sudo groupadd "$DIFFCACHE_GROUP"
-    add_user_to_group "$STACK_USER" "$DIFFCACHE_GROUP"
+    getent group "$DIFFCACHE_NBD_GROUP" >/dev/null \
+        || sudo groupadd "$DIFFCACHE_NBD_GROUP"
 }
 
 # create_diffcache_accounts: the user that verifies tokens, and the catalogue.
@@ -200,8 +199,8 @@ function configure_diffcache_lazy {
 }
 
 # configure_diffcache_ssd_cache: what the agent and the cache share is in the
-# agent's file. The cache opens volumes' block devices; QEMU connects to it as a
-# member of the group.
+# agent's file. The cache opens volumes' block devices; QEMU connects to its
+# exports as a member of the group.
 function configure_diffcache_ssd_cache {
     local state=$DIFFCACHE_SSD_CACHE_STATE
     local dropin=$DIFFCACHE_SSD_CACHE_DROPINS/ssd-cache.conf
@@ -210,15 +209,17 @@ function configure_diffcache_ssd_cache {
     iniset "$DIFFCACHE_AGENT_CONF" ssd_cache capacity \
         "$DIFFCACHE_SSD_CACHE_CAPACITY"
     iniset "$DIFFCACHE_AGENT_CONF" ssd_cache socket "$state/nbd.sock"
+    iniset "$DIFFCACHE_AGENT_CONF" ssd_cache socket_group "$DIFFCACHE_NBD_GROUP"
     iniset "$DIFFCACHE_AGENT_CONF" ssd_cache control "$state/control.sock"
     iniset "$DIFFCACHE_AGENT_CONF" ssd_cache state_dir "$state"
     iniset "$DIFFCACHE_AGENT_CONF" ssd_cache origins \
         "$DIFFCACHE_SSD_CACHE_ORIGINS"
     sudo mkdir -p "${dropin%/*}"
-    iniset -sudo "$dropin" Service SupplementaryGroups disk
-    iniset -sudo "$dropin" Service UMask 0007
+    iniset -sudo "$dropin" Service SupplementaryGroups \
+        "disk $DIFFCACHE_NBD_GROUP"
+    iniset -sudo "$dropin" Service UMask 0077
     iniset -sudo "$dropin" Service KillMode mixed
-    add_user_to_group "$DIFFCACHE_QEMU_USER" "$DIFFCACHE_GROUP"
+    add_user_to_group "$DIFFCACHE_QEMU_USER" "$DIFFCACHE_NBD_GROUP"
 }
 
 function configure_diffcache_host {
@@ -227,7 +228,8 @@ function configure_diffcache_host {
     configure_diffcache_host_key "$DIFFCACHE_AGENT_CONF" "$LOCAL_HOSTNAME" \
         compute "$DIFFCACHE_SITE"
     iniset "$DIFFCACHE_AGENT_CONF" agent socket "$DIFFCACHE_SOCKET"
-    iniset "$DIFFCACHE_AGENT_CONF" agent socket_group "$DIFFCACHE_GROUP"
+    iniset "$DIFFCACHE_AGENT_CONF" agent glance_socket "$DIFFCACHE_GLANCE_SOCKET"
+    iniset "$DIFFCACHE_AGENT_CONF" agent nova_user "$STACK_USER"
     iniset "$DIFFCACHE_AGENT_CONF" agent output_directories \
         "$NOVA_INSTANCES_PATH"
     iniset "$DIFFCACHE_AGENT_CONF" versions directories "$NOVA_INSTANCES_PATH"
@@ -245,12 +247,12 @@ function configure_diffcache_repository {
     iniset_diffcache_user "$file" glance glance
 }
 
-# configure_diffcache_hook FILE: has a service load the drivers.
+# configure_diffcache_hook FILE SOCKET: has a service load the drivers.
 function configure_diffcache_hook {
-    local file=$1
+    local file=$1 socket=$2
     iniset "$file" DEFAULT config_source diffcache_hook
     iniset "$file" diffcache_hook driver diffcache
-    iniset "$file" diffcache socket "$DIFFCACHE_SOCKET"
+    iniset "$file" diffcache socket "$socket"
 }
 
 # configure_diffcache_notifications FILE: send requests to the topic that the
@@ -271,7 +273,7 @@ function configure_glance_for_diffcache {
     is_service_enabled diffcache-agent || return 0
     local file paste=$GLANCE_CONF_DIR/glance-api-paste.ini
     for file in "$GLANCE_API_CONF" "$GLANCE_CACHE_CONF"; do
-        configure_diffcache_hook "$file"
+        configure_diffcache_hook "$file" "$DIFFCACHE_GLANCE_SOCKET"
         iniset "$file" DEFAULT image_cache_driver diffcache
     done
     iniset "$GLANCE_API_CONF" DEFAULT default_publisher_id \
@@ -295,7 +297,7 @@ function configure_nova_for_diffcache {
     fi
     if is_service_enabled n-cpu && is_service_enabled diffcache-agent; then
         # DevStack makes the file of nova-compute of this one.
-        configure_diffcache_hook "$NOVA_CONF"
+        configure_diffcache_hook "$NOVA_CONF" "$DIFFCACHE_SOCKET"
         iniset "$NOVA_CONF" DEFAULT compute_driver diffcache.LibvirtDriver
     fi
 }
@@ -338,7 +340,7 @@ function start_diffcache_ssd_cache {
     local command="$DIFFCACHE_BIN_DIR/$service --config-file $DIFFCACHE_AGENT_CONF"
     # That of one that was killed says nothing of this one.
     sudo rm -f "$DIFFCACHE_SSD_CACHE_STATE/control.sock"
-    run_process $service "$command --format" "$DIFFCACHE_GROUP"
+    run_process $service "$command --format" "$DIFFCACHE_NBD_GROUP"
     test_with_retry "[ -S $DIFFCACHE_SSD_CACHE_STATE/control.sock ]" \
         "DiffCache: $service did not start; see journalctl -u devstack@$service" 60 1
     iniset -sudo "$SYSTEMD_DIR/devstack@$service.service" Service ExecStart \
@@ -404,8 +406,8 @@ function cleanup_diffcache {
         "$DIFFCACHE_DIR"/diffcache_openstack/_native*.so
     [ -z "$DIFFCACHE_HORIZON_PANELS" ] \
         || rm -f "$DIFFCACHE_HORIZON_PANELS"/_[0-9]*_image_cache_*.py
-    ! getent group "$DIFFCACHE_GROUP" >/dev/null \
-        || sudo groupdel "$DIFFCACHE_GROUP"
+    ! getent group "$DIFFCACHE_NBD_GROUP" >/dev/null \
+        || sudo groupdel "$DIFFCACHE_NBD_GROUP"
 }
 
 # run_diffcache_phase MODE PHASE: what DevStack asks for.
@@ -415,7 +417,7 @@ function run_diffcache_phase {
             check_diffcache_keys ;;
         "stack install")
             echo_summary "Installing DiffCache"
-            create_diffcache_group
+            ! is_service_enabled diffcache-ssdcache || create_diffcache_group
             install_diffcache ;;
         "stack post-config")
             # Glance and Nova are configured now, and do not run yet.

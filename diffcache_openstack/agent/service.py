@@ -558,11 +558,7 @@ class Agent(service.Service):
             self._run_until_stopped(self._moves)
         if self._volumes is not None:
             self._run_until_stopped(volume_epochs.EpochTimer(self._volumes))
-        if self.conf.agent.socket:
-            self._run_until_stopped(local_server.LocalServer(
-                pathlib.Path(self.conf.agent.socket),
-                self.conf.agent.socket_group,
-                tracing.traced(self._local_api)))
+        self._serve_sockets(self.conf.agent)
         self._stack.callback(self._stop_rpc, self._start_rpc_when_possible())
         if self.repository is None:
             self._run_until_stopped(self.filler)
@@ -579,6 +575,19 @@ class Agent(service.Service):
             self._run_until_stopped(served.ServedSpans(self.plane))
         if self.metrics is not None:
             self._run_until_stopped(self.metrics)
+
+    def _serve_sockets(self, conf: cfg.ConfigOpts.GroupAttr) -> None:
+        if conf.socket:
+            self._run_until_stopped(local_server.LocalServer(
+                pathlib.Path(conf.socket), local_server.Access(
+                    'socket', conf.socket_group,
+                    local_server.users_with(conf.nova_user)),
+                tracing.traced(self._local_api)))
+        if conf.glance_socket:
+            self._run_until_stopped(local_server.LocalServer(
+                pathlib.Path(conf.glance_socket), local_server.Access(
+                    'glance_socket', conf.glance_socket_group),
+                tracing.traced(self._local_api.for_glance)))
 
     def _follow_site_map(self) -> None:
         """Apply each new site map, and the stored one of the last run.

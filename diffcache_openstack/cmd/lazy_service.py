@@ -11,7 +11,6 @@
 #    under the License.
 """``diffcache-lazy``: runs diffcached, which serves images as they arrive."""
 
-import grp
 import json
 import os
 import sys
@@ -20,6 +19,7 @@ import typing
 from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import groups
 from diffcache_openstack.common import programs
 from diffcache_openstack.conf import lazy as lazy_options
 from diffcache_openstack.conf import opts
@@ -39,18 +39,12 @@ def configuration(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
         raise exceptions.InvalidInput(
             '[lazy] socket is not set; name a socket, for this service and'
             ' for the agent.')
-    group = conf.lazy.socket_group
-    try:
-        gid = grp.getgrnam(group).gr_gid if group else None
-    except KeyError as error:
-        raise exceptions.InvalidInput(
-            f'[lazy] socket_group: there is no group {group}; create it, or'
-            f' name the one that the agent belongs to.') from error
+    group = groups.number('[lazy] socket_group', conf.lazy.socket_group)
     plane = conf.data_plane
     identity = {name: plane[name] or None for name in _IDENTITY}
     if not plane.key_file:
         identity['key_name'] = None
-    return {'socket': os.path.abspath(conf.lazy.socket), 'socket_group': gid,
+    return {'socket': os.path.abspath(conf.lazy.socket), 'socket_group': group,
             'state': os.path.abspath(conf.lazy.state_dir),
             'mount': os.path.abspath(conf.lazy.mount),
             'mounter': _path(conf.lazy.mounter),

@@ -134,17 +134,40 @@ harmless in both cases.
         'socket',
         default='$state_dir/agent.sock',
         help='''
-Path of the unix socket on which the agent serves Nova's driver and Glance's
-cache driver on the same host. Their users need access to its directory. Empty
-disables the socket.
+Path of the unix socket on which the agent serves Nova's driver on the same
+host. Its user needs access to the directory. Empty disables the socket.
 '''),
     cfg.StrOpt(
         'socket_group',
         help='''
-Group whose members may use the socket, besides the agent's own user. Create
-one for the users of nova-compute and glance-api. Every member can read every
-image of the catalogue: projects are checked by the services that use the
-socket, not by the agent.
+Group whose members may connect to the socket, besides the agent's own user.
+Create one for nova-compute alone, which the agent's user belongs to as well.
+Unset: none. Whoever uses the socket can read every image of the catalogue, and
+have the SSD cache open devices of the host: the guests' QEMU must not be in
+this group.
+'''),
+    cfg.StrOpt(
+        'nova_user',
+        default='nova',
+        help='''
+User that nova-compute runs as. The agent answers it, root and itself on the
+socket, and refuses other members of the group.
+'''),
+    cfg.StrOpt(
+        'glance_socket',
+        default='',
+        sample_default='$state_dir/glance.sock',
+        help='''
+Path of the unix socket on which the agent serves Glance's cache driver on the
+same host: with files of images, and nothing else. Empty disables the socket.
+'''),
+    cfg.StrOpt(
+        'glance_socket_group',
+        help='''
+Group whose members may connect to ``glance_socket``, besides the agent's own
+user, which has to belong to it as well: one for glance-api alone. Unset: none.
+Every member can read every image of the catalogue: Glance checks projects,
+not the agent.
 '''),
     cfg.ListOpt(
         'output_directories',

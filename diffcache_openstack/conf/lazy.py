@@ -39,8 +39,9 @@ has no image served while it arrives, and servers wait for their whole image.
 '''),
     cfg.StrOpt(
         'socket_group',
-        help='Group that may connect to ``socket``; unset, the group that'
-             ' diffcached runs as. The agent has to be in it.'),
+        help='Group that may connect to ``socket``, for an agent that runs as'
+             ' another user than diffcached. Unset: none; diffcached and the'
+             ' agent run as one user.'),
     cfg.StrOpt(
         'state_dir',
         default='/var/lib/diffcache/lazy',

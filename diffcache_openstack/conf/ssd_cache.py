@@ -44,8 +44,14 @@ takes effect with ``--format``.
         'socket',
         default='/run/diffcache-ssdcache/nbd.sock',
         help='''
-Unix socket of the exports, which QEMU connects to: its user needs the right to
-write it. The path may have 107 bytes.
+Unix socket of the exports, which QEMU connects to. The path may have 107
+bytes.
+'''),
+    cfg.StrOpt(
+        'socket_group',
+        help='''
+Group whose members may connect to ``socket``, besides the cache's own user,
+which has to belong to it as well: one for QEMU's user alone. Unset: none.
 '''),
     cfg.StrOpt(
         'control',

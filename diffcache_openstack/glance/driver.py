@@ -64,7 +64,7 @@ class Driver(base.Driver):
             raise Misconfigured(
                 f'[diffcache] socket is {group.socket!r}; image_cache_driver'
                 f' diffcache needs the absolute path of the agent\'s socket'
-                f' ([agent] socket in diffcache.conf).')
+                f' ([agent] glance_socket in diffcache.conf).')
         if not CONF.image_cache_dir:
             raise Misconfigured(
                 'image_cache_dir is not set; image_cache_driver diffcache'
@@ -275,10 +275,9 @@ class Driver(base.Driver):
 
     def _greet(self, path):
         try:
-            status = self._agent.client.status()
+            self._agent.client.status()
         except exceptions.DiffCacheError as error:
             LOG.warning('Agent unreachable, reading images from the store of'
                         ' Glance until it answers: %s', error)
         else:
-            LOG.info('Images are cached by the agent of %s, at %s',
-                     status['host'], path)
+            LOG.info('Images are cached by the agent at %s', path)

@@ -27,11 +27,12 @@ used if ``[DEFAULT] image_cache_driver`` is diffcache.
 OPTS = [
     cfg.StrOpt(
         'socket',
-        sample_default='/var/lib/diffcache/agent.sock',
+        sample_default='/var/lib/diffcache/glance.sock',
         help='''
-Socket of the agent on this host, the value of its ``[agent] socket``. The
-driver needs it; glance-api does not start without. Its user has to be in the
-group that owns the socket (``[agent] socket_group``).
+Socket of the agent on this host for Glance, the value of its ``[agent]
+glance_socket``. The driver needs it; glance-api does not start without. Its
+user has to be in the group that owns the socket (``[agent]
+glance_socket_group``).
 '''),
     cfg.Opt(
         'connect_timeout',

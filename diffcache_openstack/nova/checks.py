@@ -127,7 +127,7 @@ def _no_right(path):
     return exceptions.InvalidInput(
         f'[diffcache] socket is {path}, to which this user may not connect;'
         f' put it into the group that "[agent] socket_group" of'
-        f' diffcache.conf names.')
+        f' diffcache.conf names, and QEMU\'s user into none of them.')
 
 
 def _warn(path, error):

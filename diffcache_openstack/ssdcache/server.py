@@ -94,6 +94,8 @@ class Server:
         are held after a start of the host, until they are recovered
     :ivar samples: the most blocks of each volume that are followed for its
         curve; 0 for none
+    :ivar socket_group: number of the group that may connect to the socket of
+        NBD, besides this user
     """
 
     device: str
@@ -111,6 +113,7 @@ class Server:
     discard_dirty: bool = False
     holds: bool = False
     samples: int = SAMPLES
+    socket_group: int | None = None
 
 
 def parse_dirty_max(text: str) -> str:
@@ -216,6 +219,8 @@ def command(server: Server, ready_fd: int) -> list[str]:
     }
     line = [program]
     line += [f'{key}={value}' for key, value in parameters.items()]
+    if server.socket_group is not None:
+        line.append(f'socket_group={server.socket_group}')
     for volume, limit in zip(server.volumes,
                              limits(server.volumes, server.capacity)):
         line.append('volume=' + json.dumps({

@@ -130,10 +130,19 @@ _ROUTES = routing.Map([
                  endpoint='note_page_cache'),
     routing.Rule('/v1/fallbacks', methods=['POST'], endpoint='fallback'),
 ])
+# What Glance's cache driver needs: files of images, no path of this host, no
+# server and no volume.
+_OF_GLANCE = frozenset((
+    'dequeue', 'drop_image', 'enqueue', 'expect', 'fallback', 'list_images',
+    'list_queue', 'prefetch', 'send_file', 'show_image', 'take_file'))
+_GLANCE_ROUTES = routing.Map([
+    routing.Rule('/v1/status', methods=['GET'], endpoint='show_files'),
+    *(rule.empty() for rule in _ROUTES.iter_rules()
+      if rule.endpoint in _OF_GLANCE)])
 
 
 class LocalApi:
-    """The WSGI application.
+    """The WSGI application of Nova's socket; :meth:`for_glance` is Glance's.
 
     :param status: describes this host
     :param images: of this host
@@ -162,17 +171,28 @@ class LocalApi:
 
     def __call__(self, environ: dict, start_response: typing.Callable
                  ) -> collections.abc.Iterable[bytes]:
-        """Answer a request."""
+        """Answer a request of Nova's."""
+        return self._serve(_ROUTES, environ, start_response)
+
+    def for_glance(self, environ: dict, start_response: typing.Callable
+                   ) -> collections.abc.Iterable[bytes]:
+        """Answer a request of Glance's."""
+        return self._serve(_GLANCE_ROUTES, environ, start_response)
+
+    def _serve(self, routes: routing.Map, environ: dict,
+               start_response: typing.Callable
+               ) -> collections.abc.Iterable[bytes]:
         request = wrappers.Request(environ)
         # For log lines of this thread, until its next request.
         messages.context_of(request).update_store()
         LOG.debug('%s %s', request.method, environ['REQUEST_URI'])
-        return self._answer(request)(environ, start_response)
+        return self._answer(routes, request)(environ, start_response)
 
-    def _answer(self, request: wrappers.Request) -> wrappers.Response:
+    def _answer(self, routes: routing.Map, request: wrappers.Request
+                ) -> wrappers.Response:
         try:
             messages.check_length(request)
-            handler, arguments = self._route(request)
+            handler, arguments = self._route(routes, request)
             return handler(request, **arguments)
         except (ConnectionError, TimeoutError):
             # The client has gone: cheroot closes the connection.
@@ -183,10 +203,10 @@ class LocalApi:
             LOG.exception('%s %s', request.method, request.path)
             return messages.refusal(request, messages.internal(error))
 
-    def _route(self, request):
+    def _route(self, routes, request):
         path = urllib.parse.urlsplit(request.environ['REQUEST_URI']).path
         try:
-            endpoint, arguments = _ROUTES.bind('local').match(
+            endpoint, arguments = routes.bind('local').match(
                 path, method=request.method)
         except http_exceptions.HTTPException as error:
             raise exceptions.NotFound(
@@ -203,6 +223,9 @@ class LocalApi:
         return messages.answer({
             **found, 'counters': found['data_plane'],
             'fallbacks': self._usage.fallbacks(), **self._images.status()})
+
+    def _show_files(self, _request):
+        return messages.answer(self._images.status())
 
     def _list_images(self, _request):
         return messages.answer({'images': self._images.list()})

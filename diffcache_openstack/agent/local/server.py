@@ -9,16 +9,19 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""HTTP server of the local socket: cheroot on a unix socket.
+"""HTTP servers of the local sockets: cheroot on unix sockets.
 
-Access is controlled by the socket's mode and group.
+Access is controlled by a socket's mode and group, and by the user at the other
+end.
 """
 
 import contextlib
-import grp
+import dataclasses
+import json
 import logging
 import os
 import pathlib
+import pwd
 import socket
 import stat
 import threading
@@ -29,12 +32,12 @@ from cheroot.workers import threadpool
 from cheroot import wsgi
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import groups
 
 LOG = logging.getLogger(__name__)
 
 # A client that takes nothing, or sends nothing, for so many seconds is gone.
 CLIENT_TIMEOUT = 120
-SOCKET_MODE = 0o660
 # Each request has a thread while it is answered, which takes as long as an
 # image takes to be built. Further ones wait.
 MOST_THREADS = 128
@@ -51,18 +54,48 @@ _LONGEST_PATH = 107
 REQUEST = 'diffcache.request'
 
 
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """Who uses a socket.
+
+    :ivar option: of ``[agent]``, which names the socket; that of the group has
+        its name and ``_group``
+    :ivar group: its members may connect, besides the agent's own user; None
+        for no one else
+    :ivar users: numbers of the users that are answered; None for any that can
+        connect
+    """
+
+    option: str
+    group: str | None = None
+    users: frozenset[int] | None = None
+
+
+def users_with(name: str) -> frozenset[int]:
+    """Return root, this process's user, and the one with a name if it exists.
+
+    A host without Nova, such as a repository, has no user of it.
+    """
+    found = {0, os.geteuid()}
+    with contextlib.suppress(KeyError):
+        found.add(pwd.getpwnam(name).pw_uid)
+    return frozenset(found)
+
+
 class LocalServer:
     """Serves a WSGI application on a unix socket.
 
     :param path: of the socket
-    :param group: name of the group that may connect; None for the agent's
+    :param access: who uses it
     :param application: answers
     """
 
-    def __init__(self, path: pathlib.Path, group: str | None,
+    def __init__(self, path: pathlib.Path, access: Access,
                  application: typing.Callable) -> None:
         self._path = path
-        self._group = group
+        self._access = access
+        if access.users is not None:
+            application = _Guard(access.users, application)
         self._server = _Server(str(path), application)
 
     def start(self) -> None:
@@ -73,14 +106,15 @@ class LocalServer:
         """
         if len(os.fsencode(self._path)) > _LONGEST_PATH:
             raise exceptions.InvalidInput(
-                f'[agent] socket {self._path} is longer than the'
-                f' {_LONGEST_PATH} bytes a socket\'s name may have; name a'
+                f'[agent] {self._access.option} {self._path} is longer than'
+                f' the {_LONGEST_PATH} bytes a socket\'s name may have; name a'
                 f' shorter path.')
         try:
-            self._server.bound = _listen(self._path, _gid_of(self._group))
+            self._server.bound = _listen(self._path, groups.number(
+                f'[agent] {self._access.option}_group', self._access.group))
         except OSError as error:
             raise exceptions.InvalidInput(
-                f'[agent] socket {self._path} cannot be made:'
+                f'[agent] {self._access.option} {self._path} cannot be made:'
                 f' {error.strerror}; name a path in a directory that the'
                 f' agent may write to.') from error
         # Its workers are daemons because this thread is one.
@@ -97,22 +131,33 @@ class LocalServer:
         self._path.unlink(missing_ok=True)
 
 
-def _gid_of(group: str | None) -> int:
-    """Return the number of a group; -1, which changes nothing, for none.
+class _Guard:
+    """Refuses requests of other users; the group alone gives no right."""
 
-    :raises InvalidInput: there is no such group
-    """
-    if not group:
-        return -1
-    try:
-        return grp.getgrnam(group).gr_gid
-    except KeyError as error:
-        raise exceptions.InvalidInput(
-            f'[agent] socket_group: there is no group {group}; create it, or'
-            f' name the one that nova and glance belong to.') from error
+    def __init__(self, users: frozenset[int], application: typing.Callable
+                 ) -> None:
+        self._users = users
+        self._application = application
+
+    def __call__(self, environ: dict, start_response: typing.Callable
+                 ) -> typing.Any:
+        user = environ[REQUEST].conn.peer_uid
+        if user in self._users:
+            return self._application(environ, start_response)
+        LOG.warning('Refusing a request of user %d to the local socket: only'
+                    ' root, the agent and [agent] nova_user are served', user)
+        document = json.dumps({'error': {
+            'type': exceptions.Forbidden.__name__, 'retryable': False,
+            'message': f'User {user} may not ask this agent to read images or'
+                       f' volumes: name the user of nova-compute in [agent]'
+                       f' nova_user of diffcache.conf.'}}).encode()
+        start_response('403 Forbidden', [
+            ('Content-Type', 'application/json'),
+            ('Content-Length', str(len(document)))])
+        return [document]
 
 
-def _listen(path: pathlib.Path, gid: int) -> socket.socket:
+def _listen(path: pathlib.Path, gid: int | None) -> socket.socket:
     """Listen under a name that appears with its mode and group.
 
     :raises OSError: as the kernel reports it
@@ -127,8 +172,11 @@ def _listen(path: pathlib.Path, gid: int) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(str(temporary))
-        os.chown(temporary, -1, gid)
-        os.chmod(temporary, SOCKET_MODE)
+        # No moment at which others may connect.
+        os.chmod(temporary, 0o600)
+        if gid is not None:
+            os.chown(temporary, -1, gid)
+            os.chmod(temporary, 0o660)
         listening.listen(_BACKLOG)
         os.replace(temporary, path)
     except OSError:
@@ -166,7 +214,8 @@ class _Server(http.HTTPServer):
     expiration_interval = 0.2
 
     def __init__(self, path: str, application: typing.Callable) -> None:
-        super().__init__(path, gateway=_Gateway, server_name='diffcache')
+        super().__init__(path, gateway=_Gateway, server_name='diffcache',
+                         peercreds_enabled=True)
         self.wsgi_app = application
         self.request_queue_size = _BACKLOG
         self.requests = _Workers(

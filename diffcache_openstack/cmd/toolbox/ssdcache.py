@@ -21,6 +21,7 @@ from cliff import show
 from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import groups
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache import simulation
@@ -88,6 +89,10 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
         help='Block device or file for the cached blocks.')
     parser.add_argument('--socket', required=True, metavar='PATH',
                         help='Unix socket of NBD.')
+    parser.add_argument(
+        '--socket-group', metavar='GROUP',
+        help='Group whose members may connect to the socket of NBD, besides'
+             ' this user, who has to belong to it.')
     parser.add_argument('--control', required=True, metavar='PATH',
                         help='Unix socket for the other commands.')
     parser.add_argument(
@@ -171,7 +176,8 @@ class Serve(quick.Quick, command.Command):
             admission=args.admission, sequential=args.sequential_cutoff,
             dirty_max=args.dirty_max,
             dirty_age=args.dirty_age, discard_dirty=args.discard_dirty,
-            samples=args.samples))
+            samples=args.samples, socket_group=groups.number(
+                '--socket-group', args.socket_group)))
 
 
 class _Control(quick.Quick, show.ShowOne):

@@ -165,6 +165,8 @@ pub struct Config {
     pub control: Option<PathBuf>,
     /// The socket of NBD.
     socket: Option<PathBuf>,
+    /// Number of the group that may connect to it, besides this user.
+    pub socket_group: Option<u32>,
     /// The descriptor that is written to when the cache is ready.
     pub ready_fd: Option<i32>,
 }
@@ -219,6 +221,7 @@ impl Config {
             "state" => self.state = Some(value.into()),
             "control" => self.control = Some(value.into()),
             "socket" => self.socket = Some(value.into()),
+            "socket_group" => self.socket_group = Some(value.parse().map_err(number)?),
             "ready_fd" => self.ready_fd = Some(value.parse().map_err(number)?),
             "volume" => {
                 let volume = serde_json::from_str(value);

@@ -114,7 +114,7 @@ enum Command {
     },
 }
 
-/// Opens the socket for the commands of this user.
+/// Opens a socket that this user alone may connect to.
 ///
 /// # Errors
 /// The system refused.

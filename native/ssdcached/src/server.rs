@@ -1,6 +1,6 @@
 //! Clients of NBD on a unix socket.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,6 +13,10 @@ use crate::nbd;
 
 /// Clients at the same time; others are turned away.
 const MAX_CLIENTS: u64 = 4096;
+/// Connections to one export at the same time: a guest has one, a copy of a volume up to 16.
+const MAX_OF_EXPORT: usize = 64;
+/// Connections that have not chosen an export yet.
+const MAX_CHOOSING: usize = 256;
 /// A client that does not choose an export within this time is disconnected.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time until it is tried again to accept clients.
@@ -24,11 +28,60 @@ pub struct Clients {
     last: AtomicU64,
     count: AtomicU64,
     chosen: Mutex<HashMap<u64, (Arc<CachedVolume>, UnixStream)>>,
+    /// Those that have not, by their age.
+    choosing: Mutex<BTreeMap<u64, UnixStream>>,
+}
+
+/// A connection that has not chosen an export.
+struct Choosing<'a> {
+    clients: &'a Clients,
+    number: u64,
+}
+
+impl Drop for Choosing<'_> {
+    fn drop(&mut self) {
+        self.clients.choosing().remove(&self.number);
+    }
 }
 
 impl Clients {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, (Arc<CachedVolume>, UnixStream)>> {
         self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn choosing(&self) -> MutexGuard<'_, BTreeMap<u64, UnixStream>> {
+        self.choosing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a connection until it has chosen. The oldest gives way if there are too many: a
+    /// client that opens many and chooses nothing keeps no other away.
+    fn begin_choosing(&self, stream: &UnixStream) -> io::Result<Choosing<'_>> {
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
+        let mut choosing = self.choosing();
+        choosing.insert(number, stream.try_clone()?);
+        if choosing.len() > MAX_CHOOSING {
+            if let Some((_, oldest)) = choosing.pop_first() {
+                // Fails if the client has left.
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
+        }
+        let clients = self;
+        Ok(Choosing { clients, number })
+    }
+
+    /// Enters a connection to an export, unless that has too many.
+    fn enter(&self, export: &Arc<CachedVolume>, stream: &UnixStream) -> io::Result<u64> {
+        let chosen = (export.clone(), stream.try_clone()?);
+        let name = export.name();
+        let mut all = self.lock();
+        let of_export = all.values().filter(|(each, _)| each.name() == name);
+        if of_export.count() >= MAX_OF_EXPORT {
+            let why = format!("there are too many connections to export {name}");
+            return Err(io::Error::other(why));
+        }
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
+        all.insert(number, chosen);
+        Ok(number)
     }
 
     /// Ends the connections to an export.
@@ -42,6 +95,7 @@ impl Clients {
     }
 
     fn serve(&self, stream: UnixStream, volumes: &Volumes) -> io::Result<()> {
+        let choosing = self.begin_choosing(&stream)?;
         stream.set_read_timeout(Some(HANDSHAKE))?;
         stream.set_write_timeout(Some(HANDSHAKE))?;
         let Some(export) = nbd::negotiate(&mut &stream, volumes)? else {
@@ -49,9 +103,8 @@ impl Clients {
         };
         stream.set_read_timeout(None)?;
         stream.set_write_timeout(None)?;
-        let number = self.last.fetch_add(1, Ordering::Relaxed);
-        let chosen = (export.clone(), stream.try_clone()?);
-        self.lock().insert(number, chosen);
+        drop(choosing);
+        let number = self.enter(&export, &stream)?;
         let result = nbd::transmit(stream, export);
         self.lock().remove(&number);
         result

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
     let gate = Arc::new(Gate::default());
     let clients = Arc::new(Clients::default());
     let socket = config.socket()?.to_owned();
-    let listener = listen(&socket).map_err(failed(&socket))?;
+    let listener = listen(&socket, config.socket_group).map_err(failed(&socket))?;
     if let Some(path) = config.control.clone() {
         let commands = Commands {
             cache: cache.clone(),
@@ -61,10 +62,14 @@ pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
     Err(failed(&socket)(io::Error::other("no more clients come")))
 }
 
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    // What an earlier process left; the device's lock keeps others away.
-    control::remove_socket(path)?;
-    UnixListener::bind(path)
+/// Opens the socket of the exports, to which members of a group may connect, too.
+fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
+    let listener = control::listen(path)?;
+    if let Some(group) = group {
+        std::os::unix::fs::chown(path, None, Some(group))?;
+        std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
+    }
+    Ok(listener)
 }
 
 fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -118,4 +123,23 @@ fn escape(path: &str) -> String {
         false => format!("%{byte:02X}"),
     };
     path.bytes().map(escaped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn a_group_may_connect_to_the_exports_if_one_is_configured() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nbd");
+        let mode = || std::fs::symlink_metadata(&path).unwrap().mode() & 0o777;
+        let _own = listen(&path, None).unwrap();
+        assert_eq!(0o600, mode());
+        let group = std::fs::metadata(folder.path()).unwrap().gid();
+        let _shared = listen(&path, Some(group)).unwrap();
+        assert_eq!(0o660, mode());
+    }
 }

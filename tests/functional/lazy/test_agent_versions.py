@@ -89,7 +89,8 @@ class VersionsCase(services.LazyServicesTest):
         rooms[4] = local_versions.LocalVersions(
             mock.Mock(), mock.Mock(), self.versions, mock.Mock(),
             self.folder)
-        found = server.LocalServer(self.folder / 'agent.sock', None,
+        found = server.LocalServer(self.folder / 'agent.sock',
+                                   server.Access('socket'),
                                    api.LocalApi(*rooms))
         found.start()
         self.addCleanup(found.stop)

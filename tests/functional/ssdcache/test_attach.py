@@ -228,6 +228,34 @@ class TestRefused(AttachTest):
                 ({'format': True}, 'not a command')):
             self.assertIn(reason, self.refused(**fields), fields)
 
+    def test_a_device_that_the_host_uses(self):
+        """The host's own disk is mounted, or part of another device."""
+        loop = self.loop(self.origins['a'])
+        flags = os.O_RDWR | os.O_EXCL
+        host = os.open(loop, flags)
+        try:
+            self.assertIn('uses this device', self.refused(origin=loop))
+        finally:
+            os.close(host)
+        self.attach('a', origin=loop)
+        # The same again, although this process has it.
+        self.attach('a', origin=loop, limit=9)
+        self.assertRaises(OSError, os.open, loop, flags)
+        control.send(self.control, 'detach', volume='a')
+        os.close(os.open(loop, flags))
+
+    def loop(self, path):
+        """Return a block device of a file."""
+        try:
+            found = subprocess.run(
+                ['losetup', '--show', '--find', str(path)], text=True,
+                capture_output=True, check=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.skipTest(f'needs a loop device: {error}')
+        self.addCleanup(subprocess.run, ['losetup', '--detach', found],
+                        check=True)
+        return found
+
     def test_another_origin(self):
         self.attach('a')
         error = self.assertRaises(control.CommandRefused, self.attach, 'a',

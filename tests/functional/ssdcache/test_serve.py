@@ -11,6 +11,7 @@
 #    under the License.
 """Volumes behind a cache, and clients of QEMU."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 
 from diffcache_openstack.ssdcache import control
 from testing import nbd
@@ -452,6 +454,34 @@ class TestControl(CacheTest):
             self.assertRaises(ConnectionError, client.receive)
             other.send(nbd.READ, 0, 4096)
             self.assertEqual(0, other.receive().error)
+
+    def read(self, client):
+        client.send(nbd.READ, 0, 4096)
+        self.assertEqual(0, client.receive().error)
+
+    def test_connections_to_one_export_leave_room_for_those_to_others(self):
+        with contextlib.ExitStack() as stack:
+            first = [stack.enter_context(nbd.Client(self.exports['a']))
+                     for _ in range(64)]
+            with nbd.Client(self.exports['a']) as one_more:
+                self.assertRaises(ConnectionError, self.read, one_more)
+            self.read(first[0])
+            self.read(stack.enter_context(nbd.Client(self.exports['b'])))
+
+    def test_connections_that_choose_no_export_keep_no_one_away(self):
+        [path] = urllib.parse.parse_qs(urllib.parse.urlsplit(
+            self.exports['b']).query)['socket']
+        with contextlib.ExitStack() as stack:
+            idle = []
+            for _ in range(300):
+                one = stack.enter_context(socket.socket(socket.AF_UNIX))
+                one.settimeout(nbd.PATIENCE_S)
+                one.connect(path)
+                idle.append(one)
+            self.read(stack.enter_context(nbd.Client(self.exports['b'])))
+            # The oldest gave way.
+            while idle[0].recv(64):
+                pass
 
     def test_clients_that_vanish_with_reads_under_way_end_nothing_else(self):
         # nbdkit 1.32, which served the cache before, ended then.

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import grp
 import io
 from unittest import mock
 
@@ -56,6 +57,19 @@ class TestMain(base.TestCase):
             self.assertEqual(([], 1), (found, code))
             self.assertIn(f'[ssd_cache] dirty_max: {text!r} is neither',
                           errors)
+
+    def test_a_group_that_may_connect_to_the_exports(self):
+        lines = ('device = /d', 'capacity = 1MiB', 'socket = /s',
+                 'control = /c')
+        self.assertIsNone(self.run_main(*lines)[0][0].socket_group)
+        group = grp.getgrgid(0)
+        [found], _, _ = self.run_main(*lines,
+                                      f'socket_group = {group.gr_name}')
+        self.assertEqual(0, found.socket_group)
+        found, code, errors = self.run_main(*lines,
+                                            'socket_group = nosuchgroup')
+        self.assertEqual(([], 1), (found, code))
+        self.assertIn('[ssd_cache] socket_group: there is no group', errors)
 
     def test_options_that_are_missing(self):
         lines = ['device = /d', 'capacity = 1MiB', 'control = /c']

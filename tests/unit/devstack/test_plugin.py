@@ -208,10 +208,12 @@ fi
 
     def test_glance_and_nova_reach_the_agent(self):
         options = self.options(self.run_phase('stack', 'post-config'))
-        socket = options['agent.conf']['agent', 'socket']
-        for name in ('nova.conf', 'glance-api.conf', 'glance-cache.conf'):
+        for name, option in (('nova.conf', 'socket'),
+                             ('glance-api.conf', 'glance_socket'),
+                             ('glance-cache.conf', 'glance_socket')):
             found = options[name]
-            self.assertEqual(socket, found['diffcache', 'socket'])
+            self.assertEqual(options['agent.conf']['agent', option],
+                             found['diffcache', 'socket'])
             group = found['DEFAULT', 'config_source']
             self.assertEqual('diffcache', found[group, 'driver'])
         self.assertEqual('diffcache', options['glance-api.conf'][
@@ -410,8 +412,10 @@ fi
         calls = self.run_phase('stack', 'post-config', ssd_cache='True')
         group = next(words[2] for words in self.called(calls, 'run_process')
                      if words[0] == 'diffcache-ssdcache')
-        self.assertIn(['libvirt-qemu', group],
-                      self.called(calls, 'add_user_to_group'))
+        self.assertEqual([['libvirt-qemu', group]],
+                         self.called(calls, 'add_user_to_group'))
+        self.assertEqual(group, self.options(calls)['agent.conf'][
+            'ssd_cache', 'socket_group'])
         # The same as where the unit of the source tree is installed.
         unit = configparser.ConfigParser(strict=False, interpolation=None)
         unit.optionxform = str
@@ -446,22 +450,29 @@ fi
             self.assertNotIn('ssd-cache.conf', options)
             self.assertNotIn(('ssd_cache', 'control'), options['agent.conf'])
 
-    def test_nova_and_glance_may_use_the_socket(self):
-        calls = self.run_phase('stack', 'install')
-        self.assertIn(['groupadd', 'diffcache'], self.called(calls, 'sudo'))
-        self.assertEqual([[getpass.getuser(), 'diffcache']],
-                         self.called(calls, 'add_user_to_group'))
-        found = self.options(self.run_phase('stack', 'post-config'))[
-            'agent.conf']
-        self.assertEqual('diffcache', found['agent', 'socket_group'])
-        state = pathlib.Path(found['agent', 'state_dir'])
-        self.assertNotIn(
-            state, pathlib.Path(found['agent', 'socket']).parents)
+    def test_nova_and_glance_use_sockets_as_the_user_of_the_agent(self):
+        options = self.options(self.run_phase('stack', 'post-config'))
+        found = options['agent.conf']
+        self.assertEqual(getpass.getuser(), found['agent', 'nova_user'])
+        for name in ('socket_group', 'glance_socket_group'):
+            self.assertNotIn(('agent', name), found)
+        for option, service in (('socket', 'nova.conf'),
+                                ('glance_socket', 'glance-api.conf')):
+            self.assertEqual(found['agent', option],
+                             options[service]['diffcache', 'socket'])
+            self.assertNotIn(
+                pathlib.Path(found['agent', 'state_dir']),
+                pathlib.Path(found['agent', option]).parents)
 
     def test_a_group_that_is_there_is_used(self):
-        calls = self.run_phase('stack', 'install', groups='diffcache')
-        self.assertNotIn(['groupadd', 'diffcache'],
-                         self.called(calls, 'sudo'))
+        created = ['groupadd', 'diffcache-nbd']
+        for groups, ssd_cache, found in (
+                ('', 'False', False), ('', 'True', True),
+                ('diffcache-nbd', 'True', False)):
+            calls = self.run_phase('stack', 'install', groups=groups,
+                                   ssd_cache=ssd_cache)
+            self.assertEqual(found, created in self.called(calls, 'sudo'))
+            self.assertEqual([], self.called(calls, 'add_user_to_group'))
 
     def test_the_api_listens_where_the_catalogue_says(self):
         for listen, expected in (('0.0.0.0', '0.0.0.0'), ('[::]', '::')):
@@ -612,8 +623,9 @@ fi
                      'diffcache_openstack/_native.abi3.so', 'setup.cfg',
                      'diffcache_openstack/x.py', 'native/Cargo.toml'):
             self.write_file(f'diffcache/{name}', b'')
-        calls = self.run_phase('clean', groups='diffcache')
-        self.assertIn(['groupdel', 'diffcache'], self.called(calls, 'sudo'))
+        calls = self.run_phase('clean', groups='diffcache-nbd')
+        self.assertIn(['groupdel', 'diffcache-nbd'],
+                      self.called(calls, 'sudo'))
         for words in self.called(calls, 'sudo'):
             if words[0] == 'rm':
                 subprocess.run(words, check=True)
@@ -645,7 +657,7 @@ fi
         self.run_phase('stack', 'post-config', services=services)
         self.assertEqual({'_2510_admin_image_cache_x.py', '_10_other.py'},
                          set(os.listdir(others.parent)))
-        self.run_phase('clean', groups='diffcache', services=services)
+        self.run_phase('clean', groups='diffcache-nbd', services=services)
         self.assertEqual(['_10_other.py'], os.listdir(others.parent))
 
     def test_horizon_without_the_panels(self):
@@ -654,7 +666,7 @@ fi
             'DIFFCACHE_HORIZON_PANELS', ''))
         for words in ('stack', 'post-config'), ('clean',):
             self.run_phase(*words, services='horizon,diffcache-api',
-                           groups='diffcache')
+                           groups='diffcache-nbd')
 
     def test_an_old_compiler_is_passed_over(self):
         for name in ('CARGO', 'RUSTC', 'TOX_TESTENV_PASSENV'):

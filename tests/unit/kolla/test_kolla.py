@@ -241,9 +241,10 @@ class SsdCacheTest(KollaTestCase):
                      ).read_text()
 
     def test_its_user_may_open_block_devices(self):
-        [group] = re.findall('SupplementaryGroups=(.*)', self.unit)
+        [groups] = re.findall('SupplementaryGroups=(.*)', self.unit)
         text = (self.image / 'Dockerfile.j2').read_text()
-        self.assertIn(f'usermod --append --groups {group} diffcache', text)
+        self.assertIn(f'usermod --append --groups {groups.replace(" ", ",")}'
+                      ' diffcache', text)
         self.assertIs(True, self.services['diffcache-ssdcache']['privileged'])
 
     def test_it_knows_its_host(self):
@@ -251,17 +252,33 @@ class SsdCacheTest(KollaTestCase):
         self.assertIn('/etc/machine-id:/etc/machine-id:ro',
                       self.defaults['diffcache_ssdcache_default_volumes'])
 
-    def test_the_group_may_connect_to_exports(self):
+    def test_files_are_its_own(self):
         [mask] = re.findall('UMask=(.*)', self.unit)
         self.assertIn(f'\numask {mask}\n',
                       (self.image / 'extend_start.sh').read_text())
 
-    def test_qemu_belongs_to_the_group(self):
+    def test_qemu_connects_to_exports_and_to_nothing_else(self):
         # Nova's container of libvirt is not built on that of Nova.
         text = (KOLLA / 'template-override.j2').read_text()
         [block] = re.findall(r'block nova_libvirt_footer %}(.*?){% endblock',
                              text, re.DOTALL)
-        self.assertIn('usermod --append --groups diffcache nova', block)
+        self.assertEqual(['diffcache-nbd'], re.findall(
+            'usermod --append --groups (.*) nova', block))
+        self.assertNotIn('groups diffcache ', text)
+        conf = (ROLE / 'templates/diffcache.conf.j2').read_text()
+        self.assertEqual(
+            {'diffcache-nova', 'diffcache-glance', 'diffcache-nbd'},
+            set(re.findall('(?m)^(?:glance_)?socket_group = (.*)', conf)))
+
+    def test_groups_of_sockets_have_one_number_in_all_images(self):
+        numbers = {}
+        for path in KOLLA.rglob('*.j2'):
+            for number, name in re.findall(r'groupadd --gid (\d+) (\S+)',
+                                           path.read_text()):
+                numbers.setdefault(name, []).append(number)
+        self.assertEqual(
+            {'diffcache-nova': ['42901'] * 2, 'diffcache-glance':
+             ['42902'] * 2, 'diffcache-nbd': ['42903'] * 2}, numbers)
 
     def test_each_option_that_it_needs_is_set(self):
         text = (ROLE / 'templates/diffcache.conf.j2').read_text()

@@ -104,6 +104,13 @@ class TestCommand(base.TestCase):
         self.assertIn('"limit": 10', line[-1])
         self.assertIn('"sequential": 0', line[-1])
 
+    def test_a_group_that_may_connect(self):
+        self.assertNotIn('socket_group', ' '.join(
+            server.command(self.server, 7)))
+        line = server.command(
+            dataclasses.replace(self.server, socket_group=5), 7)
+        self.assertIn('socket_group=5', line)
+
     def test_volumes_that_are_held(self):
         line = server.command(dataclasses.replace(self.server, holds=True), 7)
         self.assertIn('hold=true', line)

@@ -93,13 +93,12 @@ class TestConfiguration(base.TestCase):
         """systemd does not start a unit whose group is unknown."""
         debians = {'disk'}
         for unit in sorted((ETC / 'systemd').iterdir()):
-            group = options(unit).get('SupplementaryGroups')
-            if group is None or group in debians:
-                continue
-            with self.subTest(unit=unit.name):
-                path = ETC / 'sysusers.d' / f'{unit.stem}.conf'
-                self.assertIn(f'g {group} -\n', path.read_text())
-                self.assert_is(path, f'{unit.stem}.sysusers')
+            groups = options(unit).get('SupplementaryGroups', '').split()
+            path = ETC / 'sysusers.d' / f'{unit.stem}.conf'
+            for group in set(groups) - debians:
+                with self.subTest(unit=unit.name, group=group):
+                    self.assertIn(f'g {group} -\n', path.read_text())
+                    self.assert_is(path, f'{unit.stem}.sysusers')
 
     def test_services_are_neither_enabled_nor_started(self):
         # deb-systemd-invoke starts none that is not enabled.
@@ -143,6 +142,30 @@ class TestUnits(base.TestCase):
         path = ETC / 'sysusers.d' / 'diffcache-lazy.conf'
         self.assertEqual(path.read_text(),
                          (DEBIAN / 'diffcache-lazy.sysusers').read_text())
+
+    def test_nobody_else_is_in_the_group_that_reads_the_configuration(self):
+        """It has the broker's password, and those of service users."""
+        for kind in 'sysusers.d', 'tmpfiles.d':
+            for path in sorted((ETC / kind).iterdir()):
+                self.assertNotRegex(path.read_text(), r'(?m)^m\b')
+        self.assertIn('d /etc/diffcache 0750 root diffcache -',
+                      (ETC / 'tmpfiles.d/diffcache.conf').read_text())
+
+    def test_sockets_have_groups_of_their_own(self):
+        """QEMU's opens the exports, and neither agent nor configuration."""
+        found = {name: set(options(ETC / 'systemd' / f'{name}.service')
+                           .get('SupplementaryGroups', '').split())
+                 for name in ('diffcache-agent', 'diffcache-repository',
+                              'diffcache-ssdcache', 'diffcache-lazy')}
+        self.assertEqual({
+            'diffcache-agent': {'libvirt', 'diffcache-nova',
+                                'diffcache-glance'},
+            'diffcache-repository': {'diffcache-glance'},
+            'diffcache-ssdcache': {'disk', 'diffcache-nbd'},
+            'diffcache-lazy': set()}, found)
+        cache = options(ETC / 'systemd' / 'diffcache-ssdcache.service')
+        self.assertEqual(('0077', '0711'), (
+            cache['UMask'], cache['RuntimeDirectoryMode']))
 
     def test_one_unit_alone_may_mount(self):
         """What talks to the network, or parses what it sends, may not."""

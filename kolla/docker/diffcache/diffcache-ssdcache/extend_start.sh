@@ -1,7 +1,6 @@
 #!/bin/bash
 
-# The group's users may connect to the exports: QEMU.
-umask 0007
+umask 0077
 
 # Make the device an empty cache first if it is set, be it to nothing.
 if [[ -v DIFFCACHE_SSDCACHE_FORMAT ]]; then

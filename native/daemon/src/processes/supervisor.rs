@@ -45,8 +45,6 @@ const CHANGE_TIME: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_CLIENTS: usize = 64;
-/// The agent and its group may connect.
-const SOCKET_MODE: u32 = 0o660;
 
 /// The service's configuration, as JSON.
 #[derive(Clone, Debug, Deserialize)]
@@ -54,7 +52,7 @@ const SOCKET_MODE: u32 = 0o660;
 pub struct Config {
     /// Socket to listen on.
     pub socket: PathBuf,
-    /// Number of the group that may connect; none for the service's own.
+    /// Number of the group that may connect, besides this user; none for no group.
     pub socket_group: Option<u32>,
     /// Folder of what is kept.
     pub state: PathBuf,
@@ -195,7 +193,7 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
         create_folder(folder, 0o711)?;
     }
     let _lock = lock_state(&config.state)?;
-    let listener = listen(&config)?;
+    let listener = listen(&config.socket, config.socket_group)?;
     let supervisor = Arc::new(Supervisor {
         mounts: Mounts::new(config.mounter.clone()),
         config,
@@ -238,8 +236,7 @@ fn lock_state(state: &Path) -> Result<File, DaemonError> {
 }
 
 /// Listen under a name that appears with its mode and group.
-fn listen(config: &Config) -> Result<UnixListener, DaemonError> {
-    let path = &config.socket;
+fn listen(path: &Path, group: Option<u32>) -> Result<UnixListener, DaemonError> {
     let at = |action| DaemonError::at(action, path);
     let fresh = path.with_extension("new");
     match fs::remove_file(&fresh) {
@@ -247,9 +244,12 @@ fn listen(config: &Config) -> Result<UnixListener, DaemonError> {
         _ => {}
     }
     let listener = UnixListener::bind(&fresh).map_err(at("listen at"))?;
-    std::os::unix::fs::chown(&fresh, None, config.socket_group).map_err(at("hand over"))?;
-    fs::set_permissions(&fresh, fs::Permissions::from_mode(SOCKET_MODE))
-        .map_err(at("hand over"))?;
+    let mode = |mode| fs::set_permissions(&fresh, fs::Permissions::from_mode(mode));
+    mode(0o600).map_err(at("hand over"))?;
+    if let Some(group) = group {
+        std::os::unix::fs::chown(&fresh, None, Some(group)).map_err(at("hand over"))?;
+        mode(0o660).map_err(at("hand over"))?;
+    }
     fs::rename(&fresh, path).map_err(at("listen at"))?;
     Ok(listener)
 }

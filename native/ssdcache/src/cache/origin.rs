@@ -1,5 +1,6 @@
 //! Origins by their names: files and block devices by their path, and what others serve.
 
+mod claim;
 pub mod daemon;
 pub mod direct;
 pub mod held;
@@ -15,6 +16,7 @@ use std::time::UNIX_EPOCH;
 
 use rustix::fs::ioctl_blksszget;
 
+use self::claim::Claim;
 use self::daemon::Daemon;
 use self::direct::Direct;
 use self::nbd::{Address, NbdOrigin};
@@ -206,8 +208,9 @@ fn identify(path: &Path) -> io::Result<(Box<dyn Disk>, u64)> {
     if !file.metadata()?.file_type().is_block_device() {
         return Ok((Box::new(file), id));
     }
+    let claim = Claim::new(path, device)?;
     let unit = u64::from(ioctl_blksszget(&file)?);
-    Ok((Box::new(Direct::new(file, unit)?), id))
+    Ok((Box::new(Direct::new(file, unit)?.holding(claim)), id))
 }
 
 impl Disk for Origin {

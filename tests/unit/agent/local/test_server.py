@@ -11,8 +11,10 @@
 #    under the License.
 import contextlib
 import errno
+import grp
 import io
 import os
+import pwd
 import socket
 import stat
 import threading
@@ -185,8 +187,8 @@ class Rooms:
 
 def local_server(path, group, rooms):
     """A server whose rooms are all one."""
-    return server.LocalServer(path, group, api.LocalApi(
-        rooms, rooms, rooms, rooms, rooms, rooms))
+    return server.LocalServer(path, server.Access('socket', group),
+                              api.LocalApi(*[rooms] * 6))
 
 
 class LocalApiTest(base.TestCase):
@@ -222,8 +224,9 @@ class LocalApiTest(base.TestCase):
     def test_work_is_part_of_the_trace_of_its_client(self):
         collected = self.useFixture(traces.Traces())
         path = self.directory / 'traced.sock'
-        traced = server.LocalServer(path, None, tracing.traced(
-            api.LocalApi(*[self.worker] * 6)))
+        traced = server.LocalServer(path, server.Access('socket'),
+                                    tracing.traced(
+                                        api.LocalApi(*[self.worker] * 6)))
         traced.start()
         self.addCleanup(traced.stop)
         begun = tracing.Origin(str(uuid.uuid4()), str(uuid.uuid4()),
@@ -271,8 +274,64 @@ class LocalApiTest(base.TestCase):
     def test_ids_are_quoted(self):
         self.assertEqual({'id': 'a/b ?c%'}, self.client.image('a/b ?c%'))
 
-    def test_only_owner_and_group_may_connect(self):
-        self.assertEqual(0o660, stat.S_IMODE(os.stat(self.path).st_mode))
+    def serve(self, access, application=None):
+        """Return a client of another socket."""
+        path = self.directory / f'{uuid.uuid4()}.sock'
+        another = server.LocalServer(
+            path, access, application or api.LocalApi(*[self.worker] * 6))
+        another.start()
+        self.addCleanup(another.stop)
+        return path, local_client.LocalClient(str(path))
+
+    def test_without_a_group_the_owner_alone_may_connect(self):
+        self.assertEqual(0o600, stat.S_IMODE(os.stat(self.path).st_mode))
+
+    def test_a_group_may_connect(self):
+        group = grp.getgrgid(os.getegid()).gr_name
+        path, _client = self.serve(server.Access('socket', group))
+        found = os.stat(path)
+        self.assertEqual((0o660, os.getegid()),
+                         (stat.S_IMODE(found.st_mode), found.st_gid))
+
+    def test_a_member_of_the_group_that_is_not_nova_is_refused(self):
+        _path, client = self.serve(
+            server.Access('socket', None, frozenset([os.geteuid() + 1])))
+        wanted = {'origin': '/dev/sda', 'mode': 'write-through'}
+        for call in (client.status, lambda: client.image(IMAGE),
+                     lambda: client.attach_volume('v', wanted),
+                     lambda: client.content(IMAGE, '/out')):
+            error = self.assertRaises(exceptions.Forbidden, call)
+            self.assertIn('[agent] nova_user', str(error))
+        self.assertEqual([], self.worker.asked)
+
+    def test_users_of_novas_socket(self):
+        name = pwd.getpwuid(os.geteuid()).pw_name
+        for user in (name, 'no-such-user'):
+            self.assertEqual({0, os.geteuid()}, server.users_with(user))
+        other = next(each for each in pwd.getpwall() if each.pw_uid)
+        self.assertIn(other.pw_uid, server.users_with(other.pw_name))
+        _path, client = self.serve(
+            server.Access('socket', None, server.users_with(name)))
+        self.assertEqual('h1', client.status()['host'])
+
+    def test_glance_has_files_of_images_and_nothing_else(self):
+        _path, client = self.serve(
+            server.Access('glance_socket'),
+            api.LocalApi(*[self.worker] * 6).for_glance)
+        self.assertEqual({'files_used': 5}, client.status())
+        self.assertEqual({'id': IMAGE}, client.image(IMAGE))
+        self.assertTrue(client.enqueue(IMAGE))
+        with client.file(IMAGE) as file:
+            self.assertEqual(DATA[:9], file.read(9))
+        for call in (
+                lambda: client.content(IMAGE, '/out'),
+                lambda: client.lend(IMAGE, '/etc/shadow'),
+                lambda: client.open_lazy(IMAGE), client.lazy,
+                lambda: client.save_server('s', {}),
+                lambda: client.version_content('v', {}), client.ssd_cache,
+                lambda: client.attach_volume('v', {'origin': '/dev/sda'}),
+                lambda: client.detach_volume('v')):
+            self.assertRaises(exceptions.NotFound, call)
 
     def test_takes_over_from_one_that_was_killed(self):
         leftover = self.directory / 'other.sock'

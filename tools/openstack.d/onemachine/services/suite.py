@@ -114,7 +114,8 @@ class Suite:
                         'endpoint_override': where.url('glance')}})
         self._write(
             EDGE, self._agent(EDGE, SITE, where.lan_site, self._state(EDGE)),
-            self._messaging('compute', EDGE))
+            self._messaging('compute', EDGE),
+            {'agent': {'glance_socket': glance_socket(where)}})
         for host in where.hosts:
             self._write(host, self._agent(
                 host, SITE, where.lan(host), self._state(host)),
@@ -234,7 +235,7 @@ class Suite:
             return {}
         return shell.merge(_HOOK, {
             'DEFAULT': {'image_cache_driver': 'diffcache'},
-            'diffcache': {'socket': socket(self._where, EDGE)},
+            'diffcache': {'socket': glance_socket(self._where)},
         })
 
     def glance_paste(self, text: str) -> str:
@@ -402,3 +403,8 @@ def socket(where: layout.Layout, name: str) -> pathlib.Path:
     if name in where.hosts:
         return where.host / 'diffcache/agent.sock'
     return where.data / name / 'agent.sock'
+
+
+def glance_socket(where: layout.Layout) -> pathlib.Path:
+    """Return the socket of the site's agent for Glance."""
+    return socket(where, EDGE).with_name('glance.sock')

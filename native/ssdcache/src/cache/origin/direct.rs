@@ -7,6 +7,7 @@ use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::{fcntl_getfl, fcntl_setfl, OFlags};
 
+use super::claim::Claim;
 use crate::device::disk::Disk;
 
 /// A file or block device that is opened with `O_DIRECT`.
@@ -19,6 +20,8 @@ pub struct Direct {
     unit: u64,
     /// Writes of whole units share it; those of parts exclude one another and them.
     parts: RwLock<()>,
+    /// Keeps others from the device.
+    _claim: Option<Claim>,
 }
 
 /// Addresses in memory are multiples of it.
@@ -60,7 +63,16 @@ impl Direct {
             file,
             unit,
             parts: RwLock::default(),
+            _claim: None,
         })
+    }
+
+    /// Keeps others from the device as long as this is open.
+    pub(super) fn holding(self, claim: Claim) -> Self {
+        Self {
+            _claim: Some(claim),
+            ..self
+        }
     }
 
     /// The whole units that a range touches.
