@@ -15,12 +15,15 @@ import concurrent.futures
 import threading
 
 from diffcache_openstack.agent.data_plane import in_process
+from diffcache_openstack.agent.images import arrivals
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.embedded import site as sites
 from tests.functional.agent import test_embedded
 
 MIB = test_embedded.MIB
 HOSTS = test_embedded.HOSTS
+SECONDS = 60
 
 
 class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
@@ -29,6 +32,12 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
     # So that images cross while others are requested.
     links = sites.LinkSpec(200, 80000, 8000)
     options: dict = {}
+
+    def setUp(self):
+        super().setUp()
+        # A busy machine takes longer for a decision.
+        self.patch(arrivals, '_LONGEST', float(SECONDS))
+        self.goes_on = threading.Event()
 
     def new_site(self, options=None):
         return super().new_site({
@@ -62,23 +71,46 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
             self.assertLess(self.site.wan_bytes() - before, 14 * MIB)
 
     def begin(self, host, name):
-        """Request an image; return its future once the image is crossing."""
+        """Request an image; return its future once the image is crossing.
+
+        The rest of it crosses when another request reads it, too: no host
+        lends what has arrived, so that one which comes later would have it
+        cross once more. Or when :meth:`go_on` is called.
+        """
         started = threading.Event()
         deliver = in_process.InProcessDataPlane.deliver
+        follow = single_flight.SingleFlight._follow
 
         def noting(plane, order, handle, progress=None):
+            is_first = order.key == self.template(name) \
+                and not started.is_set()
+
             def note(done, total, over_wan):
-                if order.key == self.template(name) and done:
+                if is_first and done:
                     started.set()
+                    self.assertTrue(self.goes_on.wait(SECONDS))
+                elif order.key == self.template(name) and done:
+                    self.go_on()
                 progress(done, total, over_wan)
             return deliver(plane, order, handle, note)
 
+        def following(flights, flight, throttle):
+            if flight.key == self.template(name):
+                self.go_on()
+            return follow(flights, flight, throttle)
+
+        self.addCleanup(self.go_on)
         self.patch(in_process.InProcessDataPlane, 'deliver', noting)
+        self.patch(single_flight.SingleFlight, '_follow', following)
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self.addCleanup(pool.shutdown)
         future = pool.submit(self.get_beside_others, host, name)
         self.site.wait(started.is_set, 60, 'the image to cross')
         return future
+
+    def go_on(self):
+        """Have the image that is crossing arrive."""
+        self.goes_on.set()
 
     def test_a_base_that_crosses_already(self):
         first = self.begin('host-1', 'system')
@@ -97,6 +129,7 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
 
     def test_without_a_patch_both_cross(self):
         first = self.begin('host-1', 'system')
+        self.go_on()
         second = self.get_beside_others('host-2', 'other')
         self.assertEqual('repository', second.way)
         self.assertEqual('repository', first.result().way)
@@ -108,6 +141,7 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
             second = pool.submit(self.get, 'host-2', 'java')
             self.site.wait(lambda: self.outcomes('host-2')['used'], 60,
                            'the other host to decide')
+            self.go_on()
             self.site.hosts['host-1'].plane.close()
             request = second.result()
         self.assertIsNotNone(first.exception())
