@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::manifest::{is_zero, LEAF_LEN};
 use crate::signature::{Bins, Signature, SIGNATURE_LEN};
-use crate::source::{ReadAt, SourceError};
+use crate::source::{data_after, ReadAt, SourceError};
 use crate::task::{for_each_piece, Cancelled, Task};
 
 /// Bytes of a block.
@@ -266,7 +266,7 @@ fn data_ranges(image: &dyn ReadAt) -> Result<Vec<(u64, u64)>, SourceError> {
     let leaf = LEAF_LEN as u64;
     let mut ranges = Vec::new();
     let mut at = 0;
-    while let Some((from, to)) = image.next_data(at)? {
+    while let Some((from, to)) = data_after(image, at)? {
         let mut start = (from / leaf * leaf).max(at);
         at = to.next_multiple_of(leaf).min(image.len());
         while start < at {

@@ -199,6 +199,22 @@ impl Pieces {
     }
 }
 
+/// Returns the next range that may hold data, as [`ReadAt::next_data`] does, and only one that has bytes from `offset` on: a walk along a
+/// source makes progress, whatever the source says.
+///
+/// # Errors
+/// `Corrupt` if the source returns a range without such bytes; what `next_data` returns.
+pub fn data_after(source: &dyn ReadAt, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
+    match source.next_data(offset)? {
+        Some((from, to)) if to <= from.max(offset) => Err(SourceError::Corrupt {
+            name: "the source".to_owned(),
+            reason: format!("it returns bytes {from} to {to} as data after {offset}"),
+        }),
+        Some((from, to)) => Ok(Some((from.max(offset), to))),
+        None => Ok(None),
+    }
+}
+
 /// Returns which pieces of `piece` bytes of a source may hold data. Looks up the holes of the source and reads nothing.
 ///
 /// # Errors
@@ -206,7 +222,7 @@ impl Pieces {
 pub fn data_pieces(source: &dyn ReadAt, piece: u64) -> Result<Pieces, SourceError> {
     let mut pieces = Pieces::default();
     let mut at = 0;
-    while let Some((from, to)) = source.next_data(at)? {
+    while let Some((from, to)) = data_after(source, at)? {
         pieces.push(from / piece..to.div_ceil(piece));
         pieces.data_len += to - from;
         at = to;
@@ -446,7 +462,9 @@ impl ReadAt for FileSource {
             Err(error) => return Err(error),
         };
         let end = self.seek(SeekFrom::Hole(start))?.unwrap_or(self.len);
-        Ok((start < self.len).then_some((start, end.min(self.len))))
+        // A hole that was punched meanwhile is data, too.
+        let end = end.max(start + 1).min(self.len);
+        Ok((start < self.len).then_some((start, end)))
     }
 
     fn check_unchanged(&self) -> Result<(), SourceError> {
@@ -531,6 +549,25 @@ mod tests {
         let numbers: Vec<u64> = (0..both.count()).map(|i| both.number(i)).collect();
         assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 40]);
         assert_eq!(data_pieces(&Vec::new(), 1 << 20).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_walk_makes_progress_whatever_the_source_says() {
+        struct Stuck;
+        impl ReadAt for Stuck {
+            fn len(&self) -> u64 {
+                100
+            }
+            fn read_exact_at(&self, _: &mut [u8], _: u64) -> Result<(), SourceError> {
+                Ok(())
+            }
+            fn next_data(&self, _: u64) -> Result<Option<(u64, u64)>, SourceError> {
+                Ok(Some((0, 50)))
+            }
+        }
+        assert_eq!(data_after(&Stuck, 10).unwrap(), Some((10, 50)));
+        assert!(data_after(&Stuck, 50).is_err());
+        assert!(data_pieces(&Stuck, 10).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use diffcache_core::manifest::{Hash, Manifest};
 use diffcache_core::output::Output;
-use diffcache_core::source::{FileSource, ReadAt};
+use diffcache_core::source::{data_after, FileSource, ReadAt};
 use diffcache_core::task::{for_each_piece, Task};
 
 use crate::error::{written, Qcow2Error};
@@ -84,7 +84,7 @@ pub(crate) fn copy_content(
         let start = piece * COPY as u64;
         let end = (start + COPY as u64).min(source.len());
         let mut at = start;
-        while let Some((from, to)) = source.next_data(at)?.filter(|range| range.0 < end) {
+        while let Some((from, to)) = data_after(source, at)?.filter(|range| range.0 < end) {
             let mut bytes = vec![0; (to.min(end) - from) as usize];
             source.read_exact_at(&mut bytes, from)?;
             written(out.write_all_at(&bytes, from))?;
@@ -120,7 +120,7 @@ pub fn data_size(image: &Path) -> Result<u64, Qcow2Error> {
     let image = Image::open(image)?;
     let content = image.content();
     let (mut at, mut size) = (0, 0);
-    while let Some((from, to)) = content.next_data(at)? {
+    while let Some((from, to)) = data_after(content, at)? {
         size += to - from;
         at = to;
     }

@@ -18,6 +18,8 @@ use crate::tables;
 pub const CLUSTER_BITS: u32 = 16;
 /// Bytes of a cluster.
 pub const CLUSTER: u64 = 1 << CLUSTER_BITS;
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
 /// Entries of a table of one cluster.
 const ENTRIES: u64 = CLUSTER / 8;
 
@@ -188,10 +190,12 @@ impl Layout {
             version: 3,
             length: V3_LENGTH as u32,
             cluster_bits: CLUSTER_BITS,
-            size: self.size,
+            // Guests see whole sectors, and QEMU drops what is left of one.
+            size: self.size.next_multiple_of(SECTOR),
             file_size: self.clusters() * CLUSTER,
             l1_offset: self.l1_at() * CLUSTER,
-            l1_entries: self.tables.len() as u32,
+            // An empty disk has one that is not used: the table takes a cluster.
+            l1_entries: self.tables.len().max(1) as u32,
             reftable_offset: CLUSTER,
             reftable_bytes: self.reftable * CLUSTER,
             refcount_order: refcounts::ORDER,
@@ -303,7 +307,7 @@ mod tests {
             let size = (contents.len() as u64 * CLUSTER).saturating_sub(cut);
             let file = file(size, &contents, None);
             let map = Map::read(&file).unwrap();
-            prop_assert_eq!(map.header().size, size);
+            prop_assert_eq!(map.header().size, size.next_multiple_of(SECTOR));
             let mut last = 0;
             for (index, &content) in (0..).zip(&contents) {
                 let cluster = map.cluster(index);

@@ -4,7 +4,7 @@
 //! (zero bytes for a block of zeroes), and the BLAKE3 of everything before.
 
 use diffcache_core::manifest::is_zero;
-use diffcache_core::source::ReadAt;
+use diffcache_core::source::{data_after, ReadAt};
 use diffcache_core::task::{for_each_piece, Task};
 
 use crate::codec::Cursor;
@@ -126,7 +126,7 @@ fn name_piece(
     let mut names = vec![ZERO; len.div_ceil(block) as usize];
     let mut at = start;
     let mut data = Vec::new();
-    while let Some((from, to)) = base.next_data(at)? {
+    while let Some((from, to)) = data_after(base, at)? {
         let (from, to) = (
             from.max(at) / block * block,
             to.next_multiple_of(block).min(start + len),

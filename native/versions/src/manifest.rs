@@ -105,3 +105,28 @@ fn to_versions_error(error: ManifestError) -> VersionsError {
         error => VersionsError::Invalid(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn a_manifest_of_a_base_that_ends_within_a_block_ends() {
+        let store = Store::new(4096, None).unwrap();
+        for base_size in [1, 511, 4095, 4097, (1 << 20) + 512, 1_000_000] {
+            let base = vec![7u8; base_size];
+            let image = Image {
+                store: &store,
+                root: NodeRef::Base,
+                size: 3 << 20,
+                base: Some(&base),
+            };
+            let mut content = base.clone();
+            content.resize(3 << 20, 0);
+            let expected = Manifest::from_source(&content, &Task::default()).unwrap();
+            let found = create(&image, None, &Task::default()).unwrap();
+            assert_eq!(found.content_id(), expected.content_id());
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use diffcache_core::manifest::is_zero;
 use diffcache_core::output::Output;
-use diffcache_core::source::ReadAt;
+use diffcache_core::source::{data_after, ReadAt};
 use diffcache_core::task::{for_each_piece, Task};
 use diffcache_qcow2::header::Backing;
 use diffcache_qcow2::writer::{Content as Kind, Layout, CLUSTER, TABLE_CLUSTERS};
@@ -91,7 +91,7 @@ impl Image<'_> {
         let end = (offset + out.len() as u64).min(base.len());
         let mut at = offset;
         while at < end {
-            let Some((from, to)) = base.next_data(at)? else {
+            let Some((from, to)) = data_after(base, at)? else {
                 break;
             };
             let (from, to) = (from.max(at), to.min(end));
@@ -137,6 +137,8 @@ impl Image<'_> {
             match (run.at, self.base) {
                 (BlockRef::Zero, _) => Ok(None),
                 (BlockRef::Base, Some(base)) => {
+                    // From where it was asked for: a base may end within the block that has that place.
+                    let from = from.max(start);
                     let data = base.next_data(from)?;
                     let data = data.map(|(start, end)| (start.max(from), end.min(to)));
                     Ok(data.filter(|(start, end)| start < end))
@@ -333,7 +335,7 @@ impl Clusters<'_> {
         part.mark(all, Kind::Unallocated);
         let mut at = from;
         while at < to {
-            match base.next_data(at)? {
+            match data_after(base, at)? {
                 Some((start, end)) if start < to => {
                     let (start, end) = (start.max(at), end.min(to));
                     part.mark(start / CLUSTER..end.div_ceil(CLUSTER), Kind::Data);

@@ -11,10 +11,17 @@
 #    under the License.
 """What tests of versions share: disks that change, and their contents."""
 
+import contextlib
+import hashlib
+import os
 import pathlib
 import random
+import select
 import shutil
+import signal
 import subprocess
+import tempfile
+from typing import Iterator
 
 from diffcache_openstack.store import file
 from diffcache_openstack.versions.guests import snapshots
@@ -33,6 +40,11 @@ def has_qemu() -> bool:
     return all(map(shutil.which, ('qemu-img', 'qemu-io', 'qemu-nbd')))
 
 
+def digest(content: bytes) -> str:
+    """What stands for a long content in messages of tests."""
+    return f'{len(content)} bytes, {hashlib.sha256(content).hexdigest()[:16]}'
+
+
 def make_qcow2(path: pathlib.Path, size: int,
                backing: pathlib.Path | None = None) -> None:
     """An empty disk, or one that lies on a raw base."""
@@ -46,6 +58,31 @@ def qemu_io(path: pathlib.Path, *commands: str) -> None:
     arguments = [each for command in commands for each in ('-c', command)]
     subprocess.run(['qemu-io', '-f', 'qcow2', *arguments, str(path)],
                    check=True, stdout=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def guest_of(path: pathlib.Path, disk_format: str = 'raw'
+             ) -> Iterator[pathlib.Path]:
+    """Have QEMU use a disk, locked as a guest's, for a ``with`` block.
+
+    :returns: the socket by which it is served
+    """
+    with tempfile.TemporaryDirectory(prefix='diffcache-') as directory:
+        socket = pathlib.Path(directory) / 'nbd'
+        pid_file = pathlib.Path(directory) / 'pid'
+        # Returns when it is served.
+        subprocess.run(
+            ['qemu-nbd', '--fork', '--persistent', '-k', str(socket),
+             '--pid-file', str(pid_file), '-f', disk_format, str(path)],
+            check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+        ended = os.pidfd_open(int(pid_file.read_text()))
+        try:
+            yield socket
+        finally:
+            signal.pidfd_send_signal(ended, signal.SIGKILL)
+            select.select([ended], [], [], 60)
+            os.close(ended)
 
 
 class RemoteStore(file.FileStore):
@@ -116,7 +153,7 @@ class VersionsTestCase(base.TestCase):
         head = self.access.head()
         counts: dict[int, int] = {}
         with self.access.opened(head) as opened:
-            live = opened.live([version.root])
+            live, _known = opened.live([version.root])
             for number, pack in head.packs.items():
                 needed, _ = opened.need(number, live)
                 if needed:

@@ -3,7 +3,7 @@
 use super::{Builder, LeafHash, Manifest, ManifestError};
 use crate::hash_tree::leaf_hash;
 use crate::leaf::{is_zero, leaf_count, leaf_len, LEAF_LEN, LEAF_SIZE};
-use crate::source::{data_pieces, ReadAt, SourceError};
+use crate::source::{data_after, data_pieces, ReadAt, SourceError};
 use crate::task::{for_each_piece, Task};
 
 /// Leaves per piece of work: a power of two, so that pieces are subtrees.
@@ -99,7 +99,7 @@ fn read_piece(source: &dyn ReadAt, piece: u64) -> Result<Option<Vec<u8>>, Source
     let end = start + len as u64;
     let mut data = Vec::new();
     let mut at = start;
-    while let Some((from, to)) = source.next_data(at)? {
+    while let Some((from, to)) = data_after(source, at)? {
         if from >= end {
             break;
         }

@@ -24,7 +24,7 @@ use super::reader::PatchFile;
 use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::Manifest;
-use crate::source::{FileSource, ReadAt};
+use crate::source::{data_after, FileSource};
 use crate::task::Task;
 
 const MAGIC: &[u8; 8] = b"DCINPLC1";
@@ -299,7 +299,7 @@ impl Replay<'_> {
     /// Zeroes a range where the base has data.
     fn clear(&self, start: u64, end: u64, base: &FileSource) -> io::Result<()> {
         let mut at = start;
-        while let Some((from, to)) = base.next_data(at).map_err(io::Error::other)? {
+        while let Some((from, to)) = data_after(base, at).map_err(io::Error::other)? {
             if from >= end {
                 break;
             }

@@ -14,7 +14,7 @@ use super::PatchError;
 use crate::manifest::is_zero;
 use crate::output::Output;
 use crate::reflink::share_blocks;
-use crate::source::{read_padded, FileSource, ReadAt, Stamp};
+use crate::source::{data_after, read_padded, FileSource, ReadAt, Stamp};
 use crate::task::Task;
 
 /// Shorter runs of moved blocks are written rather than shared: an extent costs the filesystem more.
@@ -182,7 +182,7 @@ impl<'a> NewFile<'a> {
     fn clear(&self, run: &Run) -> Result<(), PatchError> {
         let mut at = u64::from(run.start) * BLOCK;
         let end = (u64::from(run.end()) * BLOCK).min(self.patch.header().target_size);
-        while let Some((from, to)) = self.base.next_data(at)? {
+        while let Some((from, to)) = data_after(self.base, at)? {
             if from >= end {
                 break;
             }

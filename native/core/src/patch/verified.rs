@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::PatchError;
 use crate::manifest::{leaf_count, leaf_len, Manifest, LEAF_LEN, LEAF_SIZE};
-use crate::source::{FileSource, ReadAt, Stamp};
+use crate::source::{data_after, FileSource, ReadAt, Stamp};
 
 /// Leaves that are read to recognise the image. Of two images of which 80 in 100 leaves are the same, one passes for the other with a
 /// chance of less than one in a million.
@@ -98,7 +98,7 @@ impl VerifiedBase {
     fn check_holes(&self) -> Result<(), PatchError> {
         let mut hole = 0;
         loop {
-            let data = self.source.next_data(hole)?;
+            let data = data_after(&self.source, hole)?;
             let end = data.map_or(leaf_count(self.manifest.size()), |(from, _)| {
                 from / LEAF_SIZE
             });

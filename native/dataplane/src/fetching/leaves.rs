@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use diffcache_core::manifest::{is_zero, Manifest, LEAF_LEN, LEAF_SIZE};
-use diffcache_core::source::{FileSource, ReadAt};
+use diffcache_core::source::{data_after, FileSource, ReadAt};
 
 use crate::error::TransferError;
 use crate::fetching::part::Part;
@@ -120,7 +120,7 @@ impl<'a> Leaves<'a> {
         let source = FileSource::from_file(file, self.key.to_string()).map_err(unreadable)?;
         let mut buffer = vec![0; LEAF_LEN];
         let mut leaf = 0;
-        while let Some((start, end)) = source.next_data(leaf * LEAF_SIZE).map_err(unreadable)? {
+        while let Some((start, end)) = data_after(&source, leaf * LEAF_SIZE).map_err(unreadable)? {
             leaf = leaf.max(start / LEAF_SIZE);
             while leaf * LEAF_SIZE < end {
                 let position = leaf * LEAF_SIZE;
