@@ -25,13 +25,13 @@ from typing import Sequence
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import modes
 from diffcache_openstack.store import base
+from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.guests import guest_views
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import descriptions
 from diffcache_openstack.versions.restore import reading
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.restore import rollback
-from diffcache_openstack.versions.restore import rollback_journal
 from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving

@@ -150,6 +150,23 @@ class Context(priv_context.PrivContext):
         socket.send_fds(self._theirs, [number.to_bytes(8)], [fd])
         return number
 
+    def received(self) -> int:
+        """Return the descriptor that :meth:`sending` passes on.
+
+        An entry point does this first; it closes the descriptor.
+        """
+        _, [fd], _, _ = socket.recv_fds(self._theirs, 1, 1,
+                                        socket.MSG_DONTWAIT)
+        os.set_inheritable(fd, False)
+        return fd
+
+    def sending(self, fd: int, entry_point: typing.Callable[[], typing.Any]
+                ) -> typing.Any:
+        """Pass on a descriptor to an entry point; return its result."""
+        with self._lock:
+            socket.send_fds(self._files, [b'.'], [fd])
+            return entry_point()
+
     def receiving(self, entry_point: typing.Callable[..., typing.Any],
                   *arguments: typing.Any) -> tuple[typing.Any, int]:
         """Call an entry point that passes on a descriptor.

@@ -11,11 +11,13 @@
 #    under the License.
 """Disks of servers, handled by privileged processes."""
 
+import contextlib
 import itertools
 import os
 import pathlib
 import socket
 import threading
+import typing
 
 from oslo_privsep import capabilities
 
@@ -128,6 +130,41 @@ def remove_room(disk: str) -> None:
 # -- QEMU's programs
 
 
+class _Locks:
+    """The locks of disks that the agent has lent, by number."""
+
+    def __init__(self) -> None:
+        self._fds: dict[int, int] = {}
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+
+    def add(self, fd: int) -> int:
+        """Keep a descriptor; return its number."""
+        with self._lock:
+            if len(self._fds) < _MOST_SERVERS:
+                number = next(self._numbers)
+                self._fds[number] = fd
+                return number
+        os.close(fd)
+        raise exceptions.ServiceUnavailable(
+            'This agent writes to as many disks as it may.')
+
+    @contextlib.contextmanager
+    def used(self, number: object) -> typing.Iterator[int]:
+        """Yield a descriptor, which is closed after the block."""
+        with self._lock:
+            if not isinstance(number, int) or number not in self._fds:
+                raise exceptions.NotFound('There is no such lock.')
+            fd = self._fds.pop(number)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+
+_locks = _Locks()
+
+
 class _Servers:
     """The servers that run, by number."""
 
@@ -164,16 +201,26 @@ def _equip_programs() -> None:
 
 
 @contexts.PROGRAMS.entrypoint
-def qemu_img(disk: str, action: str, name: str) -> tuple[int, str]:
+def borrow_lock() -> int:
+    """Keep the lock of a disk for one program; return its number.
+
+    Programs inherit it and do nothing with it, whatever it is.
+    """
+    return _locks.add(contexts.PROGRAMS.received())
+
+
+@contexts.PROGRAMS.entrypoint
+def qemu_img(disk: str, lock: int, action: str, name: str) -> tuple[int, str]:
     """Have qemu-img change a disk; return its exit code and message."""
     _equip_programs()
-    ended = _files.qemu_img(_path(disk), contexts.text(action),
-                            contexts.text(name))
+    with _locks.used(lock) as fd:
+        ended = _files.qemu_img(_path(disk), fd, contexts.text(action),
+                                contexts.text(name))
     return ended.code, ended.message
 
 
 @contexts.PROGRAMS.entrypoint
-def serve(disk: str, disk_format: str, base: str | None
+def serve(disk: str, lock: int, disk_format: str, base: str | None
           ) -> tuple[int, int]:
     """Start qemu-nbd on a disk; pass on its client's socket.
 
@@ -182,8 +229,9 @@ def serve(disk: str, disk_format: str, base: str | None
     if disk_format not in _FORMATS:
         raise exceptions.InvalidInput('A disk is raw or qcow2.')
     _equip_programs()
-    server = _files.serve(_path(disk), disk_format,
-                          None if base is None else _path(base))
+    with _locks.used(lock) as fd:
+        server = _files.serve(_path(disk), fd, disk_format,
+                              None if base is None else _path(base))
     with server.connected:
         number = _servers.add(server)
         return number, contexts.PROGRAMS.send(server.connected.fileno())
@@ -265,14 +313,16 @@ class PrivilegedDiskFiles(disk_files.DiskFiles):
         """Remove a new disk, or what a killed process left of one."""
         remove_room(str(disk))
 
-    def qemu_img(self, disk: pathlib.Path, action: str, name: str = ''
-                 ) -> programs.Result:
+    def qemu_img(self, disk: pathlib.Path, lock: int, action: str,
+                 name: str = '') -> programs.Result:
         """Have qemu-img change a stopped guest's qcow2 disk."""
-        return programs.Result(*qemu_img(str(disk), action, name))
+        number = contexts.PROGRAMS.sending(lock, borrow_lock)
+        return programs.Result(*qemu_img(str(disk), number, action, name))
 
-    def serve(self, disk: pathlib.Path, disk_format: str,
+    def serve(self, disk: pathlib.Path, lock: int, disk_format: str,
               base: pathlib.Path | None) -> programs.Server:
         """Start qemu-nbd on a disk, for writing."""
+        number = contexts.PROGRAMS.sending(lock, borrow_lock)
         return PrivilegedServer(*contexts.PROGRAMS.receiving(
-            serve, str(disk), disk_format, None if base is None
+            serve, str(disk), number, disk_format, None if base is None
             else str(base)))

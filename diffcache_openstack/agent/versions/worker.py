@@ -29,11 +29,11 @@ from diffcache_openstack.agent.versions import tasks
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
+from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.guests import guest_agent
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.guests import view_cleanup
 from diffcache_openstack.versions.restore import restoring
-from diffcache_openstack.versions.restore import rollback_journal
 from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import store_access
@@ -129,7 +129,8 @@ class Worker:
     def _saved(self, running) -> objects.SavedVersion:
         task = running.task
         guest = self._guests.find(task.server_id)
-        _refuse_interrupted(guest)
+        for disk in guest.disks:
+            rollback_journal.refuse_unfinished(disk.path)
         _thaw_leftover(running, guest)
         self._accept(running)
         store = self._stores.open_for_save(task.project_id, task.id)
@@ -442,16 +443,3 @@ def _thaw_leftover(running, guest) -> None:
         guest_agent.thaw(guest.agent)
     else:
         running.note(begun=True)
-
-
-def _refuse_interrupted(guest) -> None:
-    """Refuse to save a disk in the middle of a rollback.
-
-    :raises Conflict: a rollback of a disk was interrupted
-    """
-    for disk in guest.disks:
-        if rollback_journal.read(disk.path) is not None:
-            raise exceptions.Conflict(
-                f'Cannot save {disk.path}: its restore was interrupted.'
-                f' Restore a version first, without saving the present state'
-                f' (--discard-current).')

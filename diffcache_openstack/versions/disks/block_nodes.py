@@ -28,11 +28,14 @@ def file_name(disk: pathlib.Path, disk_format: str,
               base: pathlib.Path | None = None) -> str:
     """Return the name by which qemu-img and qemu-nbd open a disk.
 
+    They do not lock the disk: who starts them has locked it (:mod:`.locks`).
+
     :param base: the image below a qcow2 disk; None: nothing is opened below
         it, whatever its header names
     :raises InvalidInput: the base names other files, or is refused
     """
-    node: dict[str, Any] = {'driver': disk_format, 'file': _protocol(disk)}
+    node: dict[str, Any] = {'driver': disk_format,
+                            'file': _protocol(disk) | {'locking': 'off'}}
     if disk_format == 'qcow2':
         node['backing'] = None if base is None else _base(base)
     return f'json:{json.dumps(node)}'

@@ -180,10 +180,11 @@ class DiskFiles:
 
     # -- QEMU's programs
 
-    def qemu_img(self, disk: pathlib.Path, action: str, name: str = ''
-                 ) -> programs.Result:
+    def qemu_img(self, disk: pathlib.Path, lock: int, action: str,
+                 name: str = '') -> programs.Result:
         """Have qemu-img change a stopped guest's qcow2 disk.
 
+        :param lock: of the disk, see :func:`.locks.hold`
         :param action: :data:`CHECK_LEAKS`, :data:`CREATE_SNAPSHOT` or
             :data:`DELETE_SNAPSHOT`
         :param name: of the snapshot
@@ -194,15 +195,17 @@ class DiskFiles:
         fd = self.open_writable(disk)
         try:
             timeout_s = _IMG_TIMEOUT_S + os.fstat(fd).st_size / _BYTES_PER_S
-            return programs.qemu_img(programs.Layers(str(disk), fd, 'qcow2'),
-                                     arguments, timeout_s)
+            return programs.qemu_img(
+                programs.Layers(str(disk), fd, lock, 'qcow2'), arguments,
+                timeout_s)
         finally:
             os.close(fd)
 
-    def serve(self, disk: pathlib.Path, disk_format: str,
+    def serve(self, disk: pathlib.Path, lock: int, disk_format: str,
               base: pathlib.Path | None) -> programs.Server:
         """Start qemu-nbd on a disk, for writing.
 
+        :param lock: of the disk, see :func:`.locks.hold`
         :param base: the image below a qcow2 disk
         """
         with contextlib.ExitStack() as stack:
@@ -213,7 +216,7 @@ class DiskFiles:
                 below = self.open(base)
                 stack.callback(os.close, below)
             return programs.NbdServer(programs.Layers(
-                str(disk), fd, disk_format, below))
+                str(disk), fd, lock, disk_format, below))
 
 
 def _img_arguments(action: str, name: str) -> tuple[str, ...]:
@@ -260,6 +263,20 @@ def reading(path: pathlib.Path) -> typing.Iterator[pathlib.Path]:
         os.close(fd)
 
 
+# What changes when a disk is written to: inode, size, time in nanoseconds.
+Mark = tuple[int, int, int]
+
+
+def mark_of(disk: pathlib.Path) -> Mark:
+    """Return the mark of a disk, or of a view of one."""
+    fd = access().open(disk)
+    try:
+        found = os.fstat(fd)
+    finally:
+        os.close(fd)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _adopt(fd: int, old: os.stat_result, disk: pathlib.Path) -> None:
     found = os.fstat(fd)
     if found.st_uid != os.geteuid() or found.st_nlink != 1:
@@ -283,3 +300,8 @@ def _room(disk: pathlib.Path) -> str:
 
 def _new(disk: pathlib.Path) -> str:
     return f'{_room(disk)}.part'
+
+
+def adopted(disk: pathlib.Path) -> pathlib.Path:
+    """Return the path of a new disk between ``adopt`` and ``replace``."""
+    return disk.with_name(_new(disk))

@@ -12,13 +12,11 @@
 """Opening disks to write to them in place, while no guest can use them."""
 
 import contextlib
-import os
 import pathlib
 from typing import Iterator
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.disks import nbd
 
@@ -35,17 +33,13 @@ def open_disk(path: pathlib.Path, disk_format: str,
     :raises Busy: a guest uses the disk
     :raises ServiceUnavailable: qemu-nbd ended; also in the block
     """
-    if disk_format != 'raw':
+    with locks.hold(path) as lock:
+        if disk_format == 'raw':
+            yield _native.DiskWriter.raw(lock, str(path))
+            return
         try:
-            with nbd.Server(path, disk_format, base) as disk:
+            with nbd.Server(path, lock, disk_format, base) as disk:
                 yield disk
         except exceptions.PeerUnavailable as exc:
             raise exceptions.ServiceUnavailable(
                 f'Could not write to {path}: {exc}') from exc
-        return
-    fd = disk_files.access().open_writable(path)
-    try:
-        locks.exclude(fd, path)
-        yield _native.DiskWriter.raw(fd, str(path))
-    finally:
-        os.close(fd)

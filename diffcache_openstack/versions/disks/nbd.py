@@ -37,25 +37,27 @@ def open_export(connected: socket.socket) -> _native.DiskWriter:
 
 
 class Server:
-    """qemu-nbd on one disk, which it locks; a context manager.
+    """qemu-nbd on one disk; a context manager.
 
     It ends with the thread that enters the block, even if that is killed.
 
+    :param lock: of the disk, see :func:`.locks.hold`
     :param base: the image below a qcow2 disk, which QEMU reads where it writes
         parts of clusters; see :func:`.block_nodes.file_name`
-    :raises Busy: a guest uses the disk
+    :raises Busy: a guest writes to the base
     :raises InvalidInput: the base is refused
     """
 
-    def __init__(self, disk: pathlib.Path, disk_format: str,
+    def __init__(self, disk: pathlib.Path, lock: int, disk_format: str,
                  base: pathlib.Path | None = None) -> None:
         self._disk = disk
+        self._lock = lock
         self._format = disk_format
         self._base = base
 
     def __enter__(self) -> _native.DiskWriter:
-        self._server = disk_files.access().serve(self._disk, self._format,
-                                                 self._base)
+        self._server = disk_files.access().serve(self._disk, self._lock,
+                                                 self._format, self._base)
         self._export = self._open(self._server)
         return self._export
 

@@ -12,7 +12,8 @@
 """QEMU's programs, on files that are open.
 
 They open ``/proc/self/fd/N``, so that no name is resolved again, and the
-message about a failure names the disk itself.
+message about a failure names the disk itself. They inherit the lock of who
+starts them, so that it ends no sooner than they do.
 """
 
 import contextlib
@@ -42,12 +43,14 @@ class Layers:
     """The open files of a disk, of which the caller keeps the descriptors.
 
     :param disk: its path, for messages
+    :param lock: descriptor of the disk that is locked, see :func:`.locks.hold`
     :param format: ``raw`` or ``qcow2``
     :param base: descriptor of the image below; None for none
     """
 
     disk: str
     fd: int
+    lock: int
     format: str
     base: int | None = None
 
@@ -80,11 +83,11 @@ def _passed(layers: Layers) -> typing.Iterator[tuple[str, tuple[int, ...]]]:
     """Yield the name of a disk for a program, and the descriptors it needs."""
     with contextlib.ExitStack() as stack:
         fds = []
-        for fd in (layers.fd, layers.base):
+        for fd in (layers.lock, layers.fd, layers.base):
             if fd is not None:
                 fds.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD))
                 stack.callback(os.close, fds[-1])
-        paths = [directories.descriptor_path(fd) for fd in fds]
+        paths = [directories.descriptor_path(fd) for fd in fds[1:]]
         yield (block_nodes.file_name(paths[0], layers.format,
                                      *paths[1:]), tuple(fds))
 

@@ -25,7 +25,6 @@ import pathlib
 import socket
 import time
 from typing import Any
-from typing import Iterator
 from typing import Protocol
 from typing import Sequence
 
@@ -33,6 +32,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import disk_files
+from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.guests import guest_agent
 
 _TIMEOUT_S = 120
@@ -72,8 +72,8 @@ def disk_info(disk: pathlib.Path, disk_format: str | None = None
     """Read the format, size, backing file and snapshots of a disk.
 
     The keys are ``format``, ``size`` in bytes, ``cluster_size``,
-    ``backing`` (a name or None) and ``snapshots`` (number, name and
-    fingerprint of each).
+    ``refcount_bits``, ``backing`` (a name or None) and ``snapshots`` (number,
+    name and fingerprint of each).
 
     :param disk_format: ``raw`` or ``qcow2``; if None it is detected by the
         first bytes, which the guest of a raw disk may have written: then a
@@ -86,11 +86,14 @@ def disk_info(disk: pathlib.Path, disk_format: str | None = None
 
 def supports_snapshots(disk: pathlib.Path, disk_format: str | None = None
                        ) -> bool:
-    """Return whether a disk's format, qcow2, has internal snapshots.
+    """Return whether a disk can have internal snapshots.
 
-    The parameter and errors are those of :func:`disk_info`.
+    Those are qcow2 disks, unless their reference counts of one bit cannot
+    count two users of a cluster. The parameter and errors are those of
+    :func:`disk_info`.
     """
-    return disk_info(disk, disk_format)['format'] == 'qcow2'
+    info = disk_info(disk, disk_format)
+    return info['format'] == 'qcow2' and info['refcount_bits'] > 1
 
 
 def marker_path(disk: pathlib.Path) -> pathlib.Path:
@@ -99,7 +102,7 @@ def marker_path(disk: pathlib.Path) -> pathlib.Path:
 
 
 class OfflineSnapshotter(Snapshotter):
-    """Snapshots of a stopped guest's disk, by qemu-img, which locks it.
+    """Snapshots of a stopped guest's disk, which is locked, by qemu-img.
 
     A qemu-img that is killed may leave reference counts that are too high: no
     data is lost, but space is, and the disk's check fails. A marker file
@@ -111,38 +114,32 @@ class OfflineSnapshotter(Snapshotter):
         self._disk = disk
         self._marker = marker_path(disk)
 
-    @contextlib.contextmanager
-    def _marked(self) -> Iterator[None]:
+    def _change(self, action: str, name: str) -> None:
         access = disk_files.access()
-        if self._marker.name in access.companions(self._marker.parent):
-            self._run(disk_files.CHECK_LEAKS)
-        os.close(access.create(self._marker))
-        yield
-        # Not reached if this process or qemu-img is killed, or fails.
-        access.remove(self._marker)
+        with locks.hold(self._disk) as lock:
+            if self._marker.name in access.companions(self._marker.parent):
+                self._run(lock, disk_files.CHECK_LEAKS)
+            os.close(access.create(self._marker))
+            self._run(lock, action, name)
+            # Not reached if this process or qemu-img is killed, or fails.
+            access.remove(self._marker)
 
-    def _run(self, action: str, name: str = '') -> None:
-        ended = disk_files.access().qemu_img(self._disk, action, name)
+    def _run(self, lock: int, action: str, name: str = '') -> None:
+        ended = disk_files.access().qemu_img(self._disk, lock, action, name)
         if ended.code == 0:
             return
-        if 'lock' in ended.message:
-            raise exceptions.Busy(
-                f'{self._disk} is in use: {ended.message}; give the QMP '
-                f'socket of its guest')
         raise exceptions.PermanentError(
             f'qemu-img could not {action} on {self._disk}: {ended.message}. '
-            f'Examine the disk with qemu-img check while its guest is '
-            f'stopped.')
+            f'Save the stopped guest\'s disk without a snapshot (--scan), or '
+            f'examine it with qemu-img check.')
 
     def create(self, name: str) -> GuestPause:
-        with self._marked():
-            self._run(disk_files.CREATE_SNAPSHOT, name)
+        self._change(disk_files.CREATE_SNAPSHOT, name)
         # Without a guest nothing is unwritten.
         return GuestPause(quiesced=True)
 
     def delete(self, name: str) -> None:
-        with self._marked():
-            self._run(disk_files.DELETE_SNAPSHOT, name)
+        self._change(disk_files.DELETE_SNAPSHOT, name)
 
 
 class Channel(Protocol):
@@ -318,7 +315,7 @@ class RunningSnapshotter(Snapshotter):
 
 def for_stopped_guest(disk: pathlib.Path, disk_format: str | None = None
                       ) -> Snapshotter | None:
-    """Return what takes snapshots of a stopped guest's disk; None for raw.
+    """Return what takes snapshots of a stopped guest's disk; None for none.
 
     :param disk_format: see :func:`disk_info`
     """

@@ -119,7 +119,11 @@ class _Needed(NamedTuple):
     def of(cls, access: store_access.StoreAccess, head: catalogue.Catalogue,
            version: catalogue.Version) -> '_Needed':
         with access.opened(head) as opened:
-            live = opened.live([version.root])
+            live, [known] = opened.live([version.root])
+            if not known:
+                raise exceptions.IntegrityError(
+                    f'Version {version.id} needs a map that is damaged or '
+                    f'missing: verify the store.')
             return cls(
                 {number: pack for number, pack in head.packs.items()
                  if opened.need(number, live)[0]},

@@ -14,8 +14,10 @@
 In place only what differs is written; where that is much, new disks are built
 beside the old ones and replace them. Either way nothing is written before all
 disks were compared, and a journal beside each disk exists until all of them
-are complete. The state before is kept as a version unless the caller decides
-otherwise; then after a crash both the old state and the new can be restored.
+are complete. Disks are locked from before the comparison to the end, and
+compared disks that were changed all the same are not written to. The state
+before is kept as a version unless the caller decides otherwise; then after a
+crash both the old state and the new can be restored.
 """
 
 import contextlib
@@ -35,8 +37,9 @@ from diffcache_openstack.common import files
 from diffcache_openstack.versions.disks import block_nodes
 from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import disk_writers
+from diffcache_openstack.versions.disks import locks
+from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.guests import snapshots
-from diffcache_openstack.versions.restore import rollback_journal
 from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.save import disk_states
 from diffcache_openstack.versions.save import save_request
@@ -82,6 +85,8 @@ class _Target:
     request: save_request.SaveRequest
     info: dict[str, Any]
     plan: rollback_plan.RollbackPlan
+    # What changes when the disk is written to, before it was compared.
+    mark: disk_files.Mark
 
     @property
     def disk(self) -> pathlib.Path:
@@ -121,12 +126,13 @@ def roll_back(access: store_access.StoreAccess, name: str,
     started = time.monotonic()
     version = access.head().find(name)
     bases.check(version, request.base, request.base_id)
-    unfinished = rollback_journal.read(request.disk)
-    kept = unfinished['kept'] if unfinished else None
-    if keep and unfinished is None:
-        kept = saving.save(access, request, progress).id
-    result = roll_back_disks(access, [(version.id, request)],
-                             rollback_plan.ROLLBACK, kept, progress)
+    with locks.hold_alone(request.disk):
+        unfinished = rollback_journal.read(request.disk)
+        kept = unfinished['kept'] if unfinished else None
+        if keep and unfinished is None:
+            kept = saving.save(access, request, progress).id
+        result = roll_back_disks(access, [(version.id, request)],
+                                 rollback_plan.ROLLBACK, kept, progress)
     return dataclasses.replace(
         result.disks[0], kept=kept,
         seconds=round(time.monotonic() - started, 3))
@@ -144,36 +150,41 @@ def roll_back_disks(access: store_access.StoreAccess,
     :param requests: the versions' names, and the disks
     :param method: one of :data:`.rollback_plan.METHODS`
     :param kept: the version that has the state before, for the journal
-    :raises Busy: a guest uses a disk
+    :raises Busy: a guest uses a disk, or something wrote to it meanwhile
     :raises Conflict: a disk to rebuild has internal snapshots of others
     :raises InvalidInput: a disk and its version have different sizes
     :raises NoSpace: a rebuild was requested, and has no room for new disks
     :raises PermanentError: a rebuild was requested, and new disks cannot have
         the owner of the old ones
     """
-    head = access.head()
-    with access.opened(head) as opened:
-        targets = [_compare(opened, head, name, request, progress)
-                   for name, request in requests]
-        chosen, why = _choose(targets, method)
-        if chosen == rollback_plan.REBUILD:
-            try:
-                done = _rebuild(opened, targets, kept, progress)
-            except (exceptions.NoSpace, disk_files.OwnerError) as exc:
-                if method != rollback_plan.AUTO:
-                    raise
-                chosen, why = (rollback_plan.ROLLBACK,
-                               f'New disks cannot be built: {exc}')
-        if chosen == rollback_plan.ROLLBACK:
-            done = _write_in_place(opened, head, targets, kept, progress)
-    LOG.info('Rolled back %s with the method %s, %d bytes differed. Reason of'
-             ' the method: %s', ', '.join(str(t.disk) for t in targets),
-             chosen, sum(t.plan.bytes_differing for t in targets), why)
-    for target in targets:
-        if (target.format == 'qcow2'
-                and target.request.snapshotter is not None):
-            _take_anchor(access, target.version, target.request)
-    rollback_journal.remove(target.disk for target in targets)
+    with contextlib.ExitStack() as held:
+        # All, before any is compared: a guest may use one of them.
+        for _name, request in requests:
+            held.enter_context(locks.hold_alone(request.disk))
+        head = access.head()
+        with access.opened(head) as opened:
+            targets = [_compare(opened, head, name, request, progress)
+                       for name, request in requests]
+            chosen, why = _choose(targets, method)
+            if chosen == rollback_plan.REBUILD:
+                try:
+                    done = _rebuild(opened, targets, kept, held, progress)
+                except (exceptions.NoSpace, disk_files.OwnerError) as exc:
+                    if method != rollback_plan.AUTO:
+                        raise
+                    chosen, why = (rollback_plan.ROLLBACK,
+                                   f'New disks cannot be built: {exc}')
+            if chosen == rollback_plan.ROLLBACK:
+                done = _write_in_place(opened, head, targets, kept, progress)
+        LOG.info('Rolled back %s with the method %s, %d bytes differed. Reason'
+                 ' of the method: %s',
+                 ', '.join(str(target.disk) for target in targets), chosen,
+                 sum(target.plan.bytes_differing for target in targets), why)
+        rollback_journal.remove(target.disk for target in targets)
+        for target in targets:
+            if (target.format == 'qcow2'
+                    and target.request.snapshotter is not None):
+                _take_anchor(access, target.version, target.request)
     return RollbackResult(chosen, why, done)
 
 
@@ -183,10 +194,11 @@ def _compare(opened: _native.BlockStore, head: catalogue.Catalogue,
     version = head.find(name)
     bases.check(version, request.base, request.base_id)
     disk_files.access().remove_room(request.disk)
+    mark = disk_files.mark_of(request.disk)
     info = snapshots.disk_info(request.disk, request.disk_format)
     _check_layers(request.disk, info, version)
     return _Target(version, request, info, rollback_plan.compare(
-        opened, head, version, request, progress))
+        opened, head, version, request, progress), mark)
 
 
 def _check_layers(disk: pathlib.Path, info: dict[str, Any],
@@ -234,8 +246,7 @@ def _write_in_place(opened: _native.BlockStore, head: catalogue.Catalogue,
                     progress: rollback_plan.Progress) -> list[DiskRollback]:
     """Write what differs."""
     done = []
-    with contextlib.ExitStack() as stack:
-        _begin(stack, targets, kept)
+    _begin(targets, kept)
     for target in targets:
         started = time.monotonic()
         if target.format == 'qcow2':
@@ -252,25 +263,27 @@ def _write_in_place(opened: _native.BlockStore, head: catalogue.Catalogue,
     return done
 
 
-def _begin(stack: contextlib.ExitStack, targets: list[_Target],
-           kept: str | None) -> None:
-    """Open all disks until the stack is left, then write their journals.
+def _begin(targets: list[_Target], kept: str | None) -> None:
+    """Write the journals of disks that are locked and as they were compared.
 
-    All are opened before any is changed, since a guest may use one of them;
-    while they are open here, no guest can begin to.
+    :raises Busy: one was written to by what takes no lock; none is changed
     """
     for target in targets:
-        stack.enter_context(disk_writers.open_disk(target.disk, target.format))
+        if disk_files.mark_of(target.disk) != target.mark:
+            raise exceptions.Busy(
+                f'{target.disk} was written to while it was compared: stop '
+                f'what writes to it, and roll it back again.')
     for target in targets:
         rollback_journal.write(target.disk, target.request.series,
-                               target.version, kept)
+                               target.version.id, kept)
 
 
 def _rebuild(opened: _native.BlockStore, targets: list[_Target],
-             kept: str | None, progress: rollback_plan.Progress
-             ) -> list[DiskRollback]:
+             kept: str | None, held: contextlib.ExitStack,
+             progress: rollback_plan.Progress) -> list[DiskRollback]:
     """Build new disks, and replace the old ones by them.
 
+    :param held: has the locks of disks, and gets those of the new ones
     :raises NoSpace: there is no room for both; nothing is changed
     """
     access = disk_files.access()
@@ -280,10 +293,12 @@ def _rebuild(opened: _native.BlockStore, targets: list[_Target],
             started = time.monotonic()
             written = _build(opened, target, progress)
             done.append(target.result(written, started))
-        with contextlib.ExitStack() as stack:
-            _begin(stack, targets, kept)
-            for target in targets:
-                access.replace(target.disk)
+        for target in targets:
+            held.enter_context(locks.hold_alone(
+                disk_files.adopted(target.disk)))
+        _begin(targets, kept)
+        for target in targets:
+            access.replace(target.disk)
     finally:
         for target in targets:
             access.remove_room(target.disk)
@@ -343,15 +358,19 @@ def _take_anchor(access: store_access.StoreAccess, version: catalogue.Version,
                  'in the store that it has the state of version %s',
                  request.disk, version.id)
         return
-    with access.maintaining():
-        head = access.head()
-        name = f'{disk_states.PREFIX}-{head.store_id}-{version.id[:8]}'
-        request.snapshotter.create(name)
-        info = snapshots.disk_info(request.disk, request.disk_format)
-        fingerprints = {each: fingerprint for _, each, fingerprint
-                        in info['snapshots']}
-        taken = catalogue.Snapshot(name, fingerprints[name])
-        head.versions[version.id] = dataclasses.replace(
-            head.versions[version.id],
-            snapshots=(*version.snapshots, taken))
-        access.commit(head)
+    name = f'{disk_states.PREFIX}-{access.head().store_id}-{version.id[:8]}'
+    try:
+        with access.maintaining():
+            head = access.head()
+            request.snapshotter.create(name)
+            info = snapshots.disk_info(request.disk, request.disk_format)
+            fingerprints = {each: fingerprint for _, each, fingerprint
+                            in info['snapshots']}
+            taken = catalogue.Snapshot(name, fingerprints[name])
+            head.versions[version.id] = dataclasses.replace(
+                head.find(version.id), snapshots=(*version.snapshots, taken))
+            access.commit(head)
+    except exceptions.DiffCacheError as exc:
+        LOG.warning('The next save of %s reads all of it: could not note in '
+                    'the store that it has the state of version %s: %s',
+                    request.disk, version.id, exc)

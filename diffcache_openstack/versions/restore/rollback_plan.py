@@ -104,8 +104,8 @@ def plan(access: store_access.StoreAccess, name: str,
         return compare(opened, head, version, request, progress)
 
 
-def _find_anchor(head: catalogue.Catalogue, version: catalogue.Version,
-                 info: dict[str, Any]
+def _find_anchor(opened: _native.BlockStore, head: catalogue.Catalogue,
+                 version: catalogue.Version, info: dict[str, Any]
                  ) -> tuple[catalogue.Version, catalogue.Snapshot] | None:
     """Return the newest version whose state a snapshot of the disk has."""
     existing = {(name, fingerprint) for _, name, fingerprint
@@ -114,7 +114,8 @@ def _find_anchor(head: catalogue.Catalogue, version: catalogue.Version,
                             key=lambda each: -each.number):
         for snapshot in candidate.snapshots:
             if ((snapshot.name, snapshot.fingerprint) in existing
-                    and bases.same(candidate.base, version.base)):
+                    and bases.same(candidate.base, version.base)
+                    and store_access.is_usable(opened, candidate)):
                 return candidate, snapshot
     return None
 
@@ -132,7 +133,8 @@ def compare(opened: _native.BlockStore, head: catalogue.Catalogue,
             f'Cannot roll back {request.disk}: it has {info["size"]} bytes '
             f'and version {version.id} has {version.size}. Resize the disk, '
             f'or restore the version to a new file.')
-    against, snapshot = _find_anchor(head, version, info) or (version, None)
+    against, snapshot = _find_anchor(
+        opened, head, version, info) or (version, None)
     with (disk_files.reading(request.disk) as opened_disk,
           native_errors.translated()):
         source = _native.DiskSource(

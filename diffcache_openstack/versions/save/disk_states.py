@@ -20,6 +20,8 @@ from typing import Sequence
 import uuid
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import disk_files
+from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.guests import guest_views
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.save import save_request
@@ -45,12 +47,11 @@ class DiskState:
     # The snapshot was taken by a save, not by the user.
     owned: bool = False
 
-    def mark(self) -> tuple[int, ...] | None:
+    def mark(self) -> disk_files.Mark | None:
         """Return what changes when the state is written to; None: nothing."""
         if self.snapshot is not None:
             return None
-        found = self.path.stat()
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return disk_files.mark_of(self.path)
 
     def snapshots(self) -> tuple[catalogue.Snapshot, ...]:
         """Return the snapshots of the disk that have this state."""
@@ -107,7 +108,12 @@ class DiskStates:
         self._taken.append(_TakenSnapshot(running, name, pause))
 
     def open(self, request: save_request.SaveRequest) -> DiskState:
-        """Return the present state of a disk, or a view's."""
+        """Return the present state of a disk, or a view's.
+
+        :raises Busy: it is to be read itself, and a guest writes to it
+        """
+        if request.without_snapshot:
+            locks.check_idle(request.disk)
         path, pause = request.disk, snapshots.GuestPause()
         if request.views is not None:
             path, pause = request.views.open(request.disk)

@@ -44,10 +44,10 @@ conf.set_override('directories', [str(root / 'instances')], 'versions')
 Outputs = start.separate(conf)
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions.disks import disk_files, nbd, locks
+from diffcache_openstack.versions.disks import disk_files, locks
 from diffcache_openstack.versions.disks import disk_writers
 from diffcache_openstack.versions.guests import snapshots
-from diffcache_openstack.versions.restore import rollback_journal
+from diffcache_openstack.versions.disks import rollback_journal
 import threading
 threading.Event().wait(0)
 found = {}
@@ -101,11 +101,7 @@ with disk_writers.open_disk(disk, 'raw') as writer:
     writer.flush()
 
 
-class Version:
-    id = 'v'
-
-
-rollback_journal.write(disk, 'series', Version, None)
+rollback_journal.write(disk, 'series', 'v', None)
 found['journal'] = rollback_journal.read(disk)
 rollback_journal.remove([disk])
 access = disk_files.access()
@@ -119,7 +115,7 @@ if qcow2.exists():
     snapshots.OfflineSnapshotter(qcow2).create('dc-1')
     found['snapshots'] = [name for _, name, _ in snapshots.disk_info(
         qcow2, 'qcow2')['snapshots']]
-    with nbd.Server(qcow2, 'qcow2') as writer:
+    with disk_writers.open_disk(qcow2, 'qcow2') as writer:
         writer.flush()
 foreign = root / 'etc' / 'shadow'
 link = root / 'instances' / 'server' / 'link'

@@ -15,7 +15,7 @@ import signal
 import time
 import uuid
 
-from diffcache_openstack.versions.restore import rollback_journal
+from diffcache_openstack.versions.disks import rollback_journal
 from tests.functional.agent import servers
 
 MIB = servers.MIB

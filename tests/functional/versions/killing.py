@@ -36,10 +36,10 @@ import time
 from typing import Callable
 
 from diffcache_openstack.store import file
+from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.restore import rollback
-from diffcache_openstack.versions.restore import rollback_journal
 from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving

@@ -95,8 +95,11 @@ class ArgumentsTest(base.TestCase):
                               path)
 
     def test_servers(self):
-        self.assertRaises(exceptions.InvalidInput, disks.serve, '/disk',
+        self.assertRaises(exceptions.InvalidInput, disks.serve, '/disk', 1,
                           'vmdk', None)
+        for number in (0, None, 'x', [1]):
+            self.assertRaises(exceptions.NotFound, disks.serve, '/disk',
+                              number, 'raw', None)
         for call in (disks.end_server, disks.wait_for_server):
             for number in (0, 1, None, 'x', [1]):
                 self.assertRaises(exceptions.NotFound, call, number)

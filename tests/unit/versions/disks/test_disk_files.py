@@ -138,7 +138,9 @@ class DiskFilesTest(base.TestCase):
         self.assertEqual(b'secret', self.foreign.read_bytes())
 
     def test_snapshots_are_no_options(self):
+        lock = os.open(self.disk, os.O_RDWR)
+        self.addCleanup(os.close, lock)
         for action, name in (('create', '-f'), ('create', ''),
                              ('delete', 'a\nb'), ('convert', 'name')):
             self.assertRaises(exceptions.InvalidInput, self.files.qemu_img,
-                              self.disk, action, name)
+                              self.disk, lock, action, name)

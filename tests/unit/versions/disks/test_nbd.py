@@ -16,7 +16,7 @@ import time
 import unittest
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions.disks import nbd
+from diffcache_openstack.versions.disks import locks
 from tests import base
 from tests.unit.versions import fixture
 
@@ -28,29 +28,24 @@ import signal
 import sys
 import time
 
-from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions.disks import locks
+from diffcache_openstack.versions.disks import disk_writers
 from diffcache_openstack.versions.disks import nbd
 
 disk = pathlib.Path(sys.argv[1])
 
 
-def is_locked():
-    try:
-        locks.check_idle(disk)
-    except exceptions.Busy:
-        return True
-    return False
+def is_served(connected):
+    # The server greets its client once it has the disk.
+    return sys.argv[2] != 'served' or connected.recv(8) == b'NBDMAGIC'
 
 
-def meet(_connected):
-    while sys.argv[2] == 'served' and not is_locked():
-        time.sleep(0.01)
+def meet(connected):
+    assert is_served(connected)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 nbd.open_export = meet
-with nbd.Server(disk, 'qcow2'):
+with disk_writers.open_disk(disk, 'qcow2'):
     pass
 '''
 
@@ -76,7 +71,7 @@ class TestServer(base.TestCase):
         deadline = time.monotonic() + 60
         while True:
             try:
-                with nbd.Server(self.disk, 'qcow2'):
+                with locks.hold(self.disk):
                     return
             except exceptions.Busy:
                 if time.monotonic() > deadline:

@@ -11,6 +11,7 @@
 #    under the License.
 """Rolling disks back."""
 
+from concurrent import futures
 import contextlib
 import json
 import os
@@ -20,10 +21,11 @@ from unittest import mock
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import disk_files
-from diffcache_openstack.versions.disks import nbd
+from diffcache_openstack.versions.disks import disk_writers
+from diffcache_openstack.versions.disks import locks
+from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import rollback
-from diffcache_openstack.versions.restore import rollback_journal
 from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
@@ -82,7 +84,7 @@ class TestServer(fixture.VersionsTestCase):
         with contextlib.ExitStack() as stack:
             for _ in range(20):
                 stack.enter_context(open(os.devnull, 'rb'))
-            with nbd.Server(disk, 'qcow2') as served:
+            with disk_writers.open_disk(disk, 'qcow2') as served:
                 served.flush()
 
 
@@ -148,7 +150,7 @@ class TestRaw(fixture.VersionsTestCase):
         self.assertRaises(exceptions.Conflict, rollback.roll_back,
                           self.access, self.first.id, self.request)
         self.assertEqual(self.after, self.disk.read_bytes())
-        rollback_journal.write(self.disk, 'a', self.first, None)
+        rollback_journal.write(self.disk, 'a', self.first.id, None)
         rollback_journal.remove([self.disk])
         self.assertIn(self.first.id, planted.read_text())
 
@@ -162,7 +164,7 @@ class TestRaw(fixture.VersionsTestCase):
     def test_an_interrupted_rollback_is_finished_and_not_saved(self):
         kept = self.save()
         rollback_journal.write(self.disk, self.request.series,
-                               self.first, kept.id)
+                               self.first.id, kept.id)
         with open(self.disk, 'r+b') as stream:
             stream.seek(7 * BLOCK)
             stream.write(self.before[7 * BLOCK:8 * BLOCK])
@@ -173,6 +175,92 @@ class TestRaw(fixture.VersionsTestCase):
         self.assertEqual(self.before, self.disk.read_bytes())
         self.assertEqual(2, len(self.access.head().versions))
         self.assertIsNone(rollback_journal.read(self.disk))
+
+    def test_a_disk_in_the_middle_of_a_rollback_is_not_saved(self):
+        rollback_journal.write(self.disk, 'a', self.first.id, None)
+        error = self.assertRaises(exceptions.Conflict, self.save)
+        self.assertIn(self.first.id, str(error))
+        self.assertIn('--discard-current', str(error))
+        self.assertEqual([self.first.id], list(self.access.head().versions))
+
+    def compared(self, meanwhile):
+        """Call something while the disk is compared."""
+        compare = rollback_plan.compare
+
+        def and_then(*arguments):
+            found = compare(*arguments)
+            meanwhile()
+            return found
+
+        self.patch(rollback_plan, 'compare', and_then)
+
+    def test_a_disk_that_is_written_to_while_it_is_compared_stays(self):
+        """Nothing is written by an old comparison."""
+        self.compared(lambda: self.write_blocks(self.disk, 3))
+        for method in (rollback_plan.ROLLBACK, rollback_plan.REBUILD):
+            error = self.assertRaises(
+                exceptions.Busy, rollback.roll_back_disks, self.access,
+                [(self.first.id, self.request)], method)
+            self.assertIn('while it was compared', str(error))
+            self.assertIsNone(rollback_journal.read(self.disk))
+        self.assertNotEqual(self.before, self.disk.read_bytes())
+        self.assertEqual(self.after[7 * BLOCK:],
+                         self.disk.read_bytes()[7 * BLOCK:])
+
+    @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+    def test_no_guest_starts_while_a_disk_is_compared(self):
+        refused = []
+
+        def start():
+            refused.append(subprocess.run(
+                ['qemu-io', '-f', 'raw', '-c', 'write 0 4k', str(self.disk)],
+                capture_output=True, text=True).stderr)
+
+        self.compared(start)
+        rollback.roll_back(self.access, self.first.id, self.request)
+        self.assertIn('lock', refused[0])
+        self.assertEqual(self.before, self.disk.read_bytes())
+
+    def test_two_rollbacks_of_a_disk_exclude_each_other(self):
+        second = self.save()
+        refused = []
+
+        def another():
+            with futures.ThreadPoolExecutor(1) as thread:
+                refused.append(thread.submit(
+                    rollback.roll_back, self.access, second.id,
+                    self.request, False).exception())
+
+        self.compared(another)
+        rollback.roll_back(self.access, self.first.id, self.request, False)
+        self.assertIsInstance(refused[0], exceptions.Busy)
+        self.assertEqual(self.before, self.disk.read_bytes())
+
+    def test_what_is_kept_is_what_was_compared(self):
+        """No guest can start between the save and the comparison."""
+        save = saving.save
+
+        def and_then(*arguments):
+            version = save(*arguments)
+            with futures.ThreadPoolExecutor(1) as thread:
+                self.assertRaises(exceptions.Busy, thread.submit(
+                    self.held).result)
+            return version
+
+        self.patch(saving, 'save', and_then)
+        done = rollback.roll_back(self.access, self.first.id, self.request)
+        self.assertEqual(self.after, self.content(
+            self.access.head().find(done.kept)))
+
+    def held(self):
+        with locks.hold(self.disk):
+            pass
+
+    def test_a_disk_that_is_being_saved_is_not_rolled_back(self):
+        with locks.reading(self.disk):
+            self.assertRaises(exceptions.Busy, rollback.roll_back,
+                              self.access, self.first.id, self.request, False)
+        self.assertEqual(self.after, self.disk.read_bytes())
 
     def test_a_disk_of_another_size_is_refused(self):
         with open(self.disk, 'ab') as stream:
@@ -295,7 +383,7 @@ class TestSeveral(fixture.VersionsTestCase):
 
     def test_a_disk_that_a_guest_has_keeps_the_others_from_going_back(self):
         after = self.state()
-        with nbd.Server(self.overlay, 'qcow2'):
+        with fixture.guest_of(self.overlay, 'qcow2'):
             self.targets.reverse()
             for method in ('rollback', 'rebuild'):
                 self.assertRaises(exceptions.Busy, self.back, method)

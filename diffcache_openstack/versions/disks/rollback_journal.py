@@ -24,7 +24,6 @@ from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.disks import disk_files
-from diffcache_openstack.versions.store import catalogue
 
 # Bytes of the longest journal.
 _LONGEST = 64 << 10
@@ -62,10 +61,25 @@ def read(disk: pathlib.Path) -> dict[str, Any] | None:
     return found
 
 
-def write(disk: pathlib.Path, series: str, version: catalogue.Version,
+def refuse_unfinished(disk: pathlib.Path) -> None:
+    """Refuse to save a disk in the middle of a rollback.
+
+    :raises Conflict: it is neither its old state nor the new one
+    """
+    found = read(disk)
+    if found is not None:
+        raise exceptions.Conflict(
+            f'Cannot save {disk}: rolling it back to version '
+            f'{found["version"]} was interrupted, so that it has no state '
+            f'that a guest had. Roll it back to that or another version '
+            f'first, without saving the present state (--discard-current).')
+
+
+def write(disk: pathlib.Path, series: str, version: str,
           kept: str | None) -> None:
     """Write a disk's journal durably, before the disk is changed.
 
+    :param version: the id of the version that the disk will have
     :param kept: the version that has the state before, if one has
     """
     path = path_of(disk)
@@ -76,7 +90,7 @@ def write(disk: pathlib.Path, series: str, version: catalogue.Version,
         with files.space_errors(path):
             with os.fdopen(access.create(part), 'wb') as stream:
                 stream.write(json.dumps({
-                    'version': version.id, 'kept': kept, 'series': series
+                    'version': version, 'kept': kept, 'series': series
                 }).encode())
                 stream.flush()
                 os.fsync(stream.fileno())
