@@ -19,6 +19,7 @@ and are sparse elsewhere.
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -210,6 +211,23 @@ def move(source: pathlib.Path, target: pathlib.Path, *,
     os.replace(source, target)
     if durable:
         sync_directory(target.parent)
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> typing.Iterator[None]:
+    """Wait until no other thread or process locks a path, and lock it.
+
+    The directory is created. An empty file beside the path has the lock, and
+    stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path.with_name(f'.{path.name}.lock'),
+                 os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def write_json(path: pathlib.Path, document: object, *,

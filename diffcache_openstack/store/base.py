@@ -171,14 +171,24 @@ class BlobStore(abc.ABC):
         :raises NoSpace: there is not so much
         """
 
-    def spend_reserve(self) -> int:
-        """Give up the reserve, so that deleting works in a full store.
+    def reserved(self) -> int:
+        """Return the bytes that are set aside."""
+        return 0
+
+    def spend_reserve(self, size: int) -> None:
+        """Give up so many bytes of the reserve, or all that it has.
+
+        Deleting and pruning work in a full store then. The lock must be held.
+        """
+
+    def regain_reserve(self, size: int) -> int:
+        """Set aside what there is room for, up to a size.
 
         The lock must be held.
 
-        :returns: the bytes that were set aside
+        :returns: bytes that are set aside now
         """
-        return 0
+        return size
 
     def exists(self, name: str) -> bool:
         """Return whether there is a blob of this name."""

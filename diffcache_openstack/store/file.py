@@ -40,6 +40,8 @@ _PART = '.part-'
 _WORK = '.work-'
 _RESERVE = '.reserve'
 _CLOCK = '.clock'
+# Bytes of a block of most filesystems, which a reserve is changed by.
+_RESERVE_STEP = 4096
 # A directory that ext2, ext3 and ext4 have at their root.
 _OF_FILESYSTEM = 'lost+found'
 _PAUSE_S = 0.05
@@ -296,15 +298,33 @@ class FileStore(base.BlobStore):
             if before < size:
                 _allocate(stream.fileno(), before, size)
 
-    def spend_reserve(self) -> int:
-        path = self._directory / _RESERVE
-        # A store of an earlier release has none yet.
+    def reserved(self) -> int:
+        try:
+            return (self._directory / _RESERVE).stat().st_size
+        except FileNotFoundError:
+            return 0  # Before the first save.
+
+    def spend_reserve(self, size: int) -> None:
+        left = max(0, self.reserved() - size)
         with (contextlib.suppress(exceptions.NotFound),
               _translated('reserve')):
-            size = path.stat().st_size
-            os.truncate(path, 0)
-            return size
-        return 0
+            os.truncate(self._directory / _RESERVE,
+                        left // _RESERVE_STEP * _RESERVE_STEP)
+
+    def regain_reserve(self, size: int) -> int:
+        with _translated('reserve'):
+            stream = self._open_internal(_RESERVE)
+        with stream:
+            now = os.fstat(stream.fileno()).st_size
+            step = size - now
+            while now < size and step >= _RESERVE_STEP:
+                step = min(step, size - now)
+                try:
+                    _allocate(stream.fileno(), now, now + step)
+                    now += step
+                except exceptions.NoSpace:
+                    step = step // 2 // _RESERVE_STEP * _RESERVE_STEP
+            return now
 
     @property
     def atomic(self) -> bool:

@@ -17,11 +17,11 @@ these limits, the maintenance host removes:
 """
 
 import collections.abc
+import contextlib
 import dataclasses
 import math
 import os
 import pathlib
-import threading
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -52,6 +52,8 @@ class Limits:
 class InboxRoom:
     """Counts what waits in an inbox, and refuses what exceeds its limits.
 
+    Several threads and processes may have one each of the same inbox.
+
     :param directory: that the inbox has, if it is one of files; what other
         hosts put into an object store is not known
     :param record: file with the blobs that this host has put and that were
@@ -67,18 +69,18 @@ class InboxRoom:
         self._directory = directory
         self._record = record
         self._is_waiting = is_waiting
-        self._lock = threading.Lock()
 
     def check(self) -> None:
         """Check that there is room, before a disk is read in vain.
 
         :raises Busy: there is none until something is accepted
         """
-        with self._lock:
-            try:
-                self._check(self._known(), 1)
-            except exceptions.NoSpace as error:
-                raise exceptions.Busy(str(error)) from error
+        try:
+            if not self._fits(self._known(), 1):
+                self._drop_accepted()
+            self._refuse_beyond(self._known(), 1)
+        except exceptions.NoSpace as error:
+            raise exceptions.Busy(str(error)) from error
 
     def admit(self, project: str, name: str, size: int) -> None:
         """Count a blob that is about to be put.
@@ -86,40 +88,53 @@ class InboxRoom:
         :param size: bytes
         :raises NoSpace: it would exceed a limit; the message names the option
         """
-        with self._lock:
+        known = self._known()
+        if (not self._fits(known, size)
+                or (sum(map(len, known.values())) + 1) % _DROP_EVERY == 0):
+            self._drop_accepted()
+        with self._locked():
             known = self._known()
-            self._check(known, size)
-            if self._limits.host == math.inf:
-                return
-            if (sum(map(len, known.values())) + 1) % _DROP_EVERY == 0:
-                self._drop_accepted(known)
-            known.setdefault(project, {})[name] = size
-            self._write(known)
+            self._refuse_beyond(known, size)
+            if self._limits.host < math.inf:
+                known.setdefault(project, {})[name] = size
+                self._write(known)
 
     def forget(self, project: str, name: str) -> None:
         """Count a blob no longer, which was removed."""
-        with self._lock:
-            known = self._known()
-            if known.get(project, {}).pop(name, None) is not None:
-                self._write(known)
+        self._drop([(project, name)])
 
-    def _check(self, known: Blobs, size: int) -> None:
-        if _total(known) + size > self._limits.host:
-            self._drop_accepted(known)
-            _refuse_beyond(_total(known), size, self._limits.host,
-                           'of this host', 'inbox_host_limit')
+    def _fits(self, known: Blobs, size: int) -> bool:
+        return _total(known) + size <= self._limits.host
+
+    def _refuse_beyond(self, known: Blobs, size: int) -> None:
+        _refuse_beyond(_total(known), size, self._limits.host,
+                       'of this host', 'inbox_host_limit')
         if self._directory is not None and self._limits.total < math.inf:
             _refuse_beyond(_used(self._directory), size, self._limits.total,
                            'of all hosts', 'inbox_limit')
 
-    def _drop_accepted(self, known: Blobs) -> None:
-        """Drop the blobs that the inbox has no more."""
-        for project, blobs in list(known.items()):
-            for name in list(blobs):
-                if not self._is_waiting(project, name):
-                    del blobs[name]
-            if not blobs:
-                del known[project]
+    def _drop_accepted(self) -> None:
+        """Drop the blobs that the inbox has no more.
+
+        It is asked before the record is locked: it may be slow.
+        """
+        self._drop([(project, name) for project, blobs
+                    in self._known().items() for name in blobs
+                    if not self._is_waiting(project, name)])
+
+    def _drop(self, gone: list[tuple[str, str]]) -> None:
+        if not gone:
+            return
+        with self._locked():
+            known = self._known()
+            for project, name in gone:
+                known.get(project, {}).pop(name, None)
+            self._write({project: blobs for project, blobs in known.items()
+                         if blobs})
+
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return (contextlib.nullcontext() if self._record is None
+                else files.locked(self._record))
 
     def _known(self) -> Blobs:
         found = None if self._record is None else files.read_json(self._record)
@@ -127,7 +142,6 @@ class InboxRoom:
 
     def _write(self, known: Blobs) -> None:
         if self._record is not None:
-            self._record.parent.mkdir(parents=True, exist_ok=True)
             files.write_json(self._record, known, durable=False)
 
 

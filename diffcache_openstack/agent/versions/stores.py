@@ -428,9 +428,17 @@ class PrefixedStore(base.BlobStore):
         """Set space aside for deleting."""
         self._whole.keep_reserve(size)
 
-    def spend_reserve(self) -> int:
-        """Give up the space that was set aside; return how much it was."""
-        return self._whole.spend_reserve()
+    def spend_reserve(self, size: int) -> None:
+        """Give up some of the space that was set aside."""
+        self._whole.spend_reserve(size)
+
+    def reserved(self) -> int:
+        """Return the bytes that are set aside."""
+        return self._whole.reserved()
+
+    def regain_reserve(self, size: int) -> int:
+        """Set aside what there is room for; return how much it is."""
+        return self._whole.regain_reserve(size)
 
     @property
     def exclusive(self) -> bool:

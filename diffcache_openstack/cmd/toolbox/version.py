@@ -24,6 +24,7 @@ from diffcache_openstack.blocks import operands
 from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
 from diffcache_openstack.store import registry
 from diffcache_openstack.versions.guests import snapshots
@@ -363,8 +364,12 @@ class Prune(quick.Quick, show.ShowOne):
         policy = retention.Policy(
             args.keep_last, args.keep_hourly, args.keep_daily,
             args.keep_weekly, args.keep_monthly)
+        store = open_store(args)
+        if args.series is not None and not store.versions(args.series):
+            raise exceptions.NotFound(
+                f'The store has no series {args.series!r}: list its versions.')
         with progress.of(self, 'prune') as bar:
-            return columns(open_store(args).prune(
+            return columns(store.prune(
                 {args.series: policy},
                 upkeep.PruneRule(args.dead_share, args.level), args.dry_run,
                 version_store.Job(bar)).to_dict())

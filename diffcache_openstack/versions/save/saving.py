@@ -11,6 +11,7 @@
 #    under the License.
 """Saving disks as versions."""
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -29,6 +30,8 @@ from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.disks import disk_files
+from diffcache_openstack.versions.disks import locks
+from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.save import disk_states
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.store import bases
@@ -132,11 +135,21 @@ class _Save:
         self._done: list[tuple[save_request.SaveRequest,
                                disk_states.DiskState]] = []
         self._suffix = _blob_suffix(staging)
+        # Whether versions can be read, by their ids.
+        self._usable: dict[str, bool] = {}
         self.versions: list[catalogue.Version] = []
 
     def run(self, requests: Sequence[save_request.SaveRequest],
             progress: Progress) -> None:
         """Save the disks and commit them."""
+        with contextlib.ExitStack() as held:
+            for request in requests:
+                held.enter_context(locks.reading(request.disk))
+                rollback_journal.refuse_unfinished(request.disk)
+            self._run(requests, progress)
+
+    def _run(self, requests: Sequence[save_request.SaveRequest],
+             progress: Progress) -> None:
         try:
             self._states.keep_all(requests)
             for request in requests:
@@ -222,6 +235,10 @@ class _Save:
         """
         existing = {(name, fingerprint) for _, name, fingerprint
                     in state.info['snapshots']}
+        if parent is not None and not self._is_usable(parent):
+            LOG.warning('Saving version %s anew: what it needs of the store '
+                        'is damaged or missing', parent.id)
+            parent = None
         candidates = sorted(self._head.versions.values(),
                             key=lambda version: -version.number)
         if parent is not None:
@@ -229,12 +246,20 @@ class _Save:
         against, snapshot = next(
             ((version, snapshot) for version in candidates
              for snapshot in version.snapshots
-             if (snapshot.name, snapshot.fingerprint) in existing),
+             if (snapshot.name, snapshot.fingerprint) in existing
+             and self._is_usable(version)),
             (parent, None))
         if against is not None and not bases.same(against.base, base):
             # Marks of another base image would mean other content.
             against, snapshot = None, None
         return _Comparison(parent, against, snapshot)
+
+    def _is_usable(self, version: catalogue.Version) -> bool:
+        """Return whether a version can be read, and others may share it."""
+        if version.id not in self._usable:
+            self._usable[version.id] = store_access.is_usable(self._opened,
+                                                              version)
+        return self._usable[version.id]
 
     def _save_disk(self, request: save_request.SaveRequest,
                    state: disk_states.DiskState, base: catalogue.Base | None,
@@ -293,8 +318,8 @@ class _Save:
         """
         if base is not None:
             return catalogue.BASE_ROOT
-        older = self._head.of_series(series)
-        return older[0].root if older else None
+        return next((version.root for version in self._head.of_series(series)
+                     if self._is_usable(version)), None)
 
     def _add_pack(self, pack: _native.WrittenPack) -> None:
         number = pack.id

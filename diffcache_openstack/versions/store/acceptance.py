@@ -217,17 +217,21 @@ class _Acceptance:
         """
         added = {number: pack for number, pack in proposal.packs.items()
                  if number not in head.packs}
-        with self._access.lenient(proposal) as (opened, damage):
-            reasons = list(damage.values())
+        # What was damaged before does not concern what is added.
+        blobs = proposal.blobs() - head.blobs()
+        with self._access.lenient(proposal) as opened:
+            reasons = [reason for blob, reason in proposal.damage.items()
+                       if blob in blobs]
             for number, pack in added.items():
-                if pack.index not in damage:
+                if pack.index not in proposal.damage:
                     reasons += upkeep.pack_damage(
                         self._access, opened, number, pack, self._progress)
             if not reasons:
                 with native_errors.translated():
                     hits = opened.hits([
-                        version.root for version in
-                        proposal.versions.values()], {})
+                        version.root for name, version in
+                        proposal.versions.items()
+                        if name not in head.versions], {})
                 reasons += ['a version needs blocks that are missing'
                             for hit in hits if hit][:1]
             for base_id in () if reasons else sorted(

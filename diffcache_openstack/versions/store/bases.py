@@ -94,7 +94,10 @@ class BaseIndexes:
             found = parents
         assert found.id is not None
         known = self._head.bases.get(found.id)
-        if known is None:
+        if known is not None and known.blob in self._head.damage:
+            self._replace(found.id, known,
+                          self._create(found.id, given.image, progress))
+        elif known is None:
             self._add(found.id, self._create(found.id, given.image, progress))
         elif not self._access.may_use_index(found.id, known):
             self._compare(found.id, known,
@@ -139,6 +142,15 @@ class BaseIndexes:
                   ' writes to the store is compromised or faulty. Delete the'
                   ' versions on that image, and prune, to have a new one',
                   known.blob, base_id)
+
+    def _replace(self, base_id: str, damaged: catalogue.Blob,
+                 path: pathlib.Path) -> None:
+        """Replace an index that is damaged or missing, if this host may."""
+        if self._access.store.append_only:
+            return
+        LOG.warning('Replacing the index %s of base image %s, which is '
+                    'damaged or missing', damaged.blob, base_id)
+        self._add(base_id, path)
 
     def _add(self, base_id: str, path: pathlib.Path) -> None:
         blob = catalogue.Blob(

@@ -209,6 +209,10 @@ class Catalogue:
     seal: _Seal | None = dataclasses.field(default=None, repr=False)
     # The checksum of that blob in hex; empty before the first commit.
     digest: str = ''
+    # What could not be opened of its blobs, and why; see
+    # :meth:`.StoreAccess.opened`.
+    damage: dict[str, str] = dataclasses.field(default_factory=dict,
+                                               repr=False, compare=False)
 
     def check_seal(self, key: bytes | None) -> None:
         """Check that a writer with the store's key wrote this catalogue.
@@ -272,13 +276,15 @@ class Catalogue:
         if name in self.versions:
             return self.versions[name]
         found = [version for version in self.versions.values()
-                 if len(name) >= 4 and version.id.startswith(name)]
+                 if name and version.id.startswith(name)]
         if len(found) == 1:
             return found[0]
-        count = f'{len(found)} versions match' if found else 'No version has'
+        if found:
+            raise exceptions.NotFound(
+                f'{len(found)} versions have IDs that start with {name!r}: '
+                f'give more digits.')
         raise exceptions.NotFound(
-            f'{count} the id {name!r}: list the versions of the store, and '
-            f'give a full id.')
+            f'No version has the ID {name!r}: list the versions of the store.')
 
     def encode(self, key: bytes | None = None) -> bytes:
         """Return the catalogue as the bytes of a blob.

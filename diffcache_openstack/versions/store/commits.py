@@ -173,7 +173,12 @@ def commit(store: base.BlobStore, new: catalogue.Catalogue,
         # A killed writer may have left part of a blob, which is not valid.
         store.delete(name)
     data = new.encode(key)
-    store.create(name, data)
+    try:
+        store.create(name, data)
+    except exceptions.Conflict:
+        # An attempt that failed afterwards may have created it.
+        if store.read(name) != data:
+            raise
     try:
         refuse_overtaken(store, new.number)
     except exceptions.Conflict:

@@ -20,7 +20,6 @@ A host uses those that it has compared with the image itself.
 
 import dataclasses
 import pathlib
-import threading
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -40,13 +39,14 @@ class Known:
 class HeadMemory:
     """Remembers the last catalogue of one store in a file of this host.
 
+    Several threads and processes may have one each of the same file.
+
     :param path: of the file; another one beside it has the indexes
     """
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
         self._indexes = path.with_suffix('.indexes.json')
-        self._lock = threading.Lock()
 
     def read(self) -> Known | None:
         """Return the last catalogue seen; None if there was none yet."""
@@ -90,8 +90,7 @@ class HeadMemory:
 
     def note_compared(self, base_id: str, check: str | None) -> None:
         """Remember that an index is that of its image."""
-        with self._lock:
-            self._indexes.parent.mkdir(parents=True, exist_ok=True)
+        with files.locked(self._indexes):
             files.write_json(self._indexes,
                              self._compared() | {base_id: check})
 
@@ -101,12 +100,14 @@ class HeadMemory:
 
     def note(self, head: catalogue.Catalogue | None) -> None:
         """Remember a catalogue unless a later one was seen."""
-        if head is None:
+        if head is None or self._has_seen(head):
             return
-        with self._lock:
-            known = self.read()
-            if known is not None and known.number >= head.number:
-                return
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            files.write_json(self._path, dataclasses.asdict(
-                Known(head.store_id, head.number, head.format)))
+        with files.locked(self._path):
+            # Another one may have seen a later one since.
+            if not self._has_seen(head):
+                files.write_json(self._path, dataclasses.asdict(
+                    Known(head.store_id, head.number, head.format)))
+
+    def _has_seen(self, head: catalogue.Catalogue) -> bool:
+        known = self.read()
+        return known is not None and known.number >= head.number

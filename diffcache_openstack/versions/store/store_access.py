@@ -44,8 +44,10 @@ BLOCK_SIZES = tuple(2 ** power for power in range(9, 17))
 # zstd level of packs.
 LEVEL = 3
 GRACE_SECONDS = base.GRACE_SECONDS
-# What directories and file names take, beside the reserve's contents.
+# What directories and file names take, beside the reserve's contents: in all,
+# and with a commit.
 _RESERVE_MARGIN = 1 << 20
+_COMMIT_MARGIN = 256 << 10
 
 
 def key_check(key: bytes | None) -> str | None:
@@ -53,6 +55,17 @@ def key_check(key: bytes | None) -> str | None:
     if key is None:
         return None
     return hashlib.sha256(b'diffcache version store key' + key).hexdigest()
+
+
+def _reserve_of(head: catalogue.Catalogue) -> int:
+    """Return the bytes that deleting versions and pruning may need.
+
+    That is two catalogues, and the largest pack, which a prune rewrites before
+    it removes the old one.
+    """
+    return 2 * len(head.encode()) + _RESERVE_MARGIN + max(
+        (pack.data_bytes + pack.index_bytes for pack in head.packs.values()),
+        default=0)
 
 
 class StoreAccess:
@@ -175,6 +188,9 @@ class StoreAccess:
             raise exceptions.Busy(
                 'Another writer changed the store meanwhile: try again.'
             ) from exc
+        except exceptions.NoSpace:
+            head.number -= 1  # The same commit may follow.
+            raise
         head.format = head.format_to_write
         if self._memory is not None:
             self._memory.note(head)
@@ -216,7 +232,8 @@ class StoreAccess:
     def maintaining(self) -> Iterator[pathlib.Path]:
         """Hold the writer's lock for work that a full store permits, too.
 
-        The store's reserve is given up meanwhile; see :meth:`keep_reserve`.
+        What commits need of the store's reserve is given up meanwhile; see
+        :meth:`keep_reserve`.
         """
         if self.store.append_only:
             raise exceptions.Forbidden(
@@ -225,38 +242,50 @@ class StoreAccess:
                 'maintains_store).')
         self._refuse_foreign()
         with self.store.lock():
-            spent = self.store.spend_reserve()
+            before = self.store.reserved()
+            self.store.spend_reserve(self._commit_bytes())
             try:
                 with self._prepared(None) as staging:
                     yield staging
             finally:
-                self._restore_reserve(spent)
+                self._regain_reserve(before)
+
+    def _commit_bytes(self) -> int:
+        """Return the bytes that commits of a changed catalogue may need."""
+        try:
+            head = self._load()
+        except exceptions.DiffCacheError:
+            return _COMMIT_MARGIN  # It is refused later.
+        return _COMMIT_MARGIN + (2 * len(head.encode()) if head else 0)
 
     def keep_reserve(self, head: catalogue.Catalogue) -> None:
         """Set aside what deleting versions of a catalogue and pruning need.
 
-        That is two catalogues, and the largest pack, which a prune rewrites
-        before it removes the old one.
-
         :raises NoSpace: there is not so much
         """
-        self.store.keep_reserve(2 * len(head.encode()) + _RESERVE_MARGIN + max(
-            (pack.data_bytes + pack.index_bytes
-             for pack in head.packs.values()), default=0))
+        self.store.keep_reserve(_reserve_of(head))
 
-    def _restore_reserve(self, spent: int) -> None:
-        """Set space aside again.
+    def _regain_reserve(self, before: int) -> None:
+        """Set aside again what was given up, as far as there is room.
 
-        :param spent: bytes of the former reserve, for a store that is refused
+        :param before: bytes of the reserve, which other stores may share
         """
         try:
             try:
                 head = self._load()
             except exceptions.DiffCacheError:
-                self.store.keep_reserve(spent)
+                self.store.regain_reserve(before)
                 return
-            if head is not None:
-                self.keep_reserve(head)
+            if head is None:
+                return
+            wanted = max(before, _reserve_of(head))
+            # Some filesystems give the space of what was deleted only then.
+            self.store.flush()
+            if (found := self.store.regain_reserve(wanted)) < wanted:
+                LOG.warning('%d of %d bytes are set aside for deleting '
+                            'versions: the filesystem of the store is full; '
+                            'free space, or delete versions and prune',
+                            found, wanted)
         except exceptions.DiffCacheError as exc:
             LOG.warning('Could not set space aside for deleting versions from '
                         'a full store; the next save does: %s', exc)
@@ -297,34 +326,44 @@ class StoreAccess:
     @contextlib.contextmanager
     def opened(self, head: catalogue.Catalogue
                ) -> Iterator[_native.BlockStore]:
-        """Open the blocks of a catalogue: all its indexes and maps.
+        """Open the blocks of a catalogue.
 
-        :raises IntegrityError: one of them is damaged
-        :raises Busy: another writer changed the store meanwhile, and removed
-            what this catalogue needs
+        What is damaged or missing is left out, and noted in the catalogue:
+        only versions that need it cannot be used.
+
+        :raises IntegrityError: in the block: it needs what is damaged
+        :raises Busy: in the block: another writer changed the store meanwhile,
+            and removed what this catalogue needs
         """
         number = head.number
-        with self.lenient(head) as (opened, damage):
+        with self.lenient(head) as opened:
+            for reason in head.damage.values():
+                LOG.warning('The store is damaged; versions that need this '
+                            'cannot be used: %s', reason)
             try:
-                for reason in damage.values():
-                    raise exceptions.IntegrityError(reason)
                 yield opened
             except (exceptions.IntegrityError,
                     exceptions.ObjectMissing) as exc:
-                if head.number != number or self.head().number == number:
+                if head.number == number != self.head().number:
+                    raise exceptions.Busy(
+                        'Another writer changed the store meanwhile, and '
+                        'removed what was being read: try again.') from exc
+                if not head.damage:
                     raise
-                raise exceptions.Busy(
-                    'Another writer changed the store meanwhile, and removed '
-                    'what was being read: try again.') from exc
+                raise exceptions.IntegrityError(
+                    f'{exc}. Damaged or missing: '
+                    f'{"; ".join(sorted(head.damage.values()))}. Restore that '
+                    f'from a copy of the store, or delete the versions that '
+                    f'"diffcache version verify" names, and prune.') from exc
 
     @contextlib.contextmanager
-    def lenient(self, head: catalogue.Catalogue) -> Iterator[
-            tuple[_native.BlockStore, dict[str, str]]]:
-        """Open the blocks of a catalogue but for damaged or missing blobs.
+    def lenient(self, head: catalogue.Catalogue
+                ) -> Iterator[_native.BlockStore]:
+        """Open the blocks of a catalogue as :meth:`opened` does.
 
-        The second value has messages about these, by the blobs' names.
+        Errors of the block are passed on as they are.
         """
-        damage: dict[str, str] = {}
+        head.damage = {}
         with self._local() as local:
             with native_errors.translated():
                 opened = _native.BlockStore(
@@ -336,24 +375,27 @@ class StoreAccess:
                     from diffcache_openstack.versions.store import key_chain
                     opened.set_keys(head.key_number,
                                     key_chain.former_keys(head, self.key))
-            self._add_packs(head, opened, local, damage)
+            self._add_packs(head, opened, local)
             for number, blob in head.maps.items():
-                with _noted(blob.blob, damage):
+                with _noted(blob.blob, head.damage):
                     head.maps[number] = blob = _with_check(blob, local)
                     opened.add_map(number, local(blob.blob), _check_of(blob))
-            self._add_bases(head, opened, local, damage)
-            yield opened, damage
+            self._add_bases(head, opened, local)
+            try:
+                yield opened
+            finally:
+                opened.close()
 
     def _add_bases(self, head: catalogue.Catalogue,
-                   opened: _native.BlockStore, local: '_LocalFiles',
-                   damage: dict[str, str]) -> None:
+                   opened: _native.BlockStore, local: '_LocalFiles'
+                   ) -> None:
         """Add the indexes of base images that this host may use.
 
         The others are read to find damage.
         """
         unused = _native.BlockStore(head.block_size, self.key, local.read)
         for name, blob in head.bases.items():
-            with _noted(blob.blob, damage):
+            with _noted(blob.blob, head.damage):
                 head.bases[name] = blob = _with_check(blob, local)
                 usable = opened if self.may_use_index(name, blob) else unused
                 usable.add_base(name, local(blob.blob), _check_of(blob))
@@ -371,14 +413,11 @@ class StoreAccess:
         if self._memory is not None:
             self._memory.note_compared(base_id, blob.check)
 
-    def _add_packs(self,
-                   head: catalogue.Catalogue,
-                   opened: _native.BlockStore,
-                   local: '_LocalFiles',
-                   damage: dict[str,
-                                str]) -> None:
+    def _add_packs(self, head: catalogue.Catalogue,
+                   opened: _native.BlockStore, local: '_LocalFiles'
+                   ) -> None:
         for number, pack in head.packs.items():
-            with _noted(pack.index, damage):
+            with _noted(pack.index, head.damage):
                 index = local(pack.index)
                 if pack.check is None:
                     pack = dataclasses.replace(
@@ -396,6 +435,15 @@ class StoreAccess:
             yield paths
         finally:
             paths.close()
+
+
+def is_usable(opened: _native.BlockStore, version: catalogue.Version) -> bool:
+    """Return whether a store has all maps and packs that a version needs.
+
+    Packs themselves are not read.
+    """
+    with native_errors.translated():
+        return not opened.hits([version.root], {})[0]
 
 
 def _with_check(blob: catalogue.Blob, local: '_LocalFiles'

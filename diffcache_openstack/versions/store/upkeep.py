@@ -51,9 +51,10 @@ def delete(access: store_access.StoreAccess,
     """
     with access.maintaining():
         head = access.head()
-        gone = [head.find(name).id for name in names]
+        # Two names may be of one version.
+        gone = list(dict.fromkeys(head.find(name).id for name in names))
         for version_id in gone:
-            head.versions.pop(version_id, None)
+            del head.versions[version_id]
         access.commit(head)
     return gone
 
@@ -156,7 +157,10 @@ class _Pruning:
         self._staging = staging
         self._rule = rule
         self._token = secrets.token_hex(4)
+        # Blobs to put, those that are there but not committed, and those to
+        # remove after the next commit.
         self._uploads: list[tuple[str, pathlib.Path]] = []
+        self._new: list[str] = []
         self._old: list[str] = []
         self._left = rule.most_bytes
         self.removed = self.rewritten = self.maps_removed = 0
@@ -166,9 +170,28 @@ class _Pruning:
         self._packs: dict[int, _Rewrite] = {}
         self._live_blocks: dict[int, int] = {}
         self._maps: list[int] = []
-        roots = [version.root for version in head.versions.values()]
+        versions = list(head.versions.values())
         with native_errors.translated():
-            self._live = opened.live(roots)
+            self._live, known = opened.live(
+                [version.root for version in versions])
+        self._unreadable = [version for version, is_known
+                            in zip(versions, known) if not is_known]
+        for version in self._unreadable:
+            LOG.warning('Not freeing what version %s of series %s may need, '
+                        'a map of which is damaged or missing: restore that '
+                        'from a copy of the store, or delete the version',
+                        version.id, version.series)
+
+    def _may_need_pack(self, pack: catalogue.Pack) -> bool:
+        """Return whether a version may need a pack that it cannot name.
+
+        A save refers to what was there before, and to what it writes.
+        """
+        return any(pack.origin <= version.number
+                   for version in self._unreadable)
+
+    def _may_need_map(self, number: int) -> bool:
+        return any(number <= version.root[1] for version in self._unreadable)
 
     def drop_dead(self) -> None:
         """Drop packs, maps and indexes of base images that no version needs.
@@ -176,17 +199,22 @@ class _Pruning:
         The others are noted for :meth:`estimate` or :meth:`rewrite`.
         """
         for number, pack in list(self._head.packs.items()):
+            if self._may_need_pack(pack):
+                continue
             live, dead = self._opened.need(number, self._live)
             if live == 0:
                 self._drop(pack.blob, pack.index)
                 del self._head.packs[number]
                 self.removed += 1
+            elif pack.index in self._head.damage:
+                continue
             elif how := self._choose(pack, dead / (live + dead)):
                 self._packs[number] = how
                 self._live_blocks[number] = live
         for number, blob in list(self._head.maps.items()):
-            with native_errors.translated():
-                live, dead = self._opened.need_map(number, self._live)
+            if self._may_need_map(number):
+                continue
+            live, dead = self._opened.need_map(number, self._live)
             if live == 0:
                 self._drop(blob.blob)
                 del self._head.maps[number]
@@ -223,20 +251,30 @@ class _Pruning:
             except exceptions.NoSpace as exc:
                 LOG.warning('Postponing a part of the prune: %s', exc)
                 full = exc
-        if self._uploads:
+            except (exceptions.IntegrityError,
+                    exceptions.ObjectMissing) as exc:
+                LOG.warning('Leaving a damaged part of the store as it is: '
+                            '%s', exc)
+        if self._uploads or self._new:
             self.commit()
         if full is not None and not self.freed:
             raise full
 
     def _with_space(self, step: Callable[[], None]) -> None:
-        """Perform a step, if need be after removing what was rewritten."""
+        """Perform a step, if need be with what there was and the reserve."""
         try:
             step()
         except exceptions.NoSpace:
-            if not self._uploads:
-                raise
-            self.commit()
+            if self._uploads or self._new:
+                self.commit()
+            self._spend_reserve()
             step()
+
+    def _spend_reserve(self) -> None:
+        """Give up what rewriting the largest pack may need of the reserve."""
+        self._access.store.spend_reserve(max(
+            (pack.data_bytes + pack.index_bytes
+             for pack in self._head.packs.values()), default=0))
 
     def _steps(self, progress: Progress) -> Iterator[Callable[[], None]]:
         for number, how in self._packs.items():
@@ -314,10 +352,15 @@ class _Pruning:
 
     def commit(self) -> None:
         """Commit the changes so far; remove old blobs only after that."""
-        for name, path in self._uploads:
-            self._access.store.put_file(name, path)
-        self._access.commit(self._head, [name for name, _ in self._uploads])
-        self._uploads.clear()
+        while self._uploads:
+            self._access.store.put_file(*self._uploads[-1])
+            self._new.append(self._uploads.pop()[0])
+        try:
+            self._access.commit(self._head, self._new)
+        except exceptions.NoSpace:
+            self._spend_reserve()
+            self._access.commit(self._head, self._new)
+        self._new.clear()
         for name in self._old:
             self._access.store.delete(name)
         self._old.clear()
@@ -371,7 +414,8 @@ def _verify(access: store_access.StoreAccess, head: catalogue.Catalogue,
              for reason in commits.find_damage(access.store, head)]
     slots: dict[int, set[int]] = {}
     checked = 0
-    with access.lenient(head) as (opened, broken):
+    with access.lenient(head) as opened:
+        broken = head.damage
         found += [Damage(name, reason) for name, reason in broken.items()]
         for number, pack in head.packs.items():
             checked += pack.data_bytes + pack.index_bytes

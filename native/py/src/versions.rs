@@ -96,6 +96,11 @@ impl BlockStore {
         self.write().set_keys(number, &former);
     }
 
+    /// Closes the files of packs, which take space when they are deleted until then.
+    fn close(&self) {
+        self.write().close_files();
+    }
+
     /// Adds a pack by its index: a local file, the checksum that it ends with, if that is known, and the number of the key that it is sealed with.
     /// The pack itself is the local file `data`, or the blob `blob`.
     #[pyo3(signature = (id, origin, index, data=None, blob=None))]
@@ -382,31 +387,28 @@ impl BlockStore {
         })
     }
 
-    /// What some trees need.
-    fn live(&self, py: Python<'_>, roots: Vec<Root>) -> PyResult<VersionLive> {
+    /// What some trees need, and for each of them whether all of it is known: of a tree whose map is damaged or missing only a part is.
+    fn live(&self, py: Python<'_>, roots: Vec<Root>) -> PyResult<(VersionLive, Vec<bool>)> {
         let roots: Vec<NodeRef> = roots.into_iter().map(to_root).collect::<PyResult<_>>()?;
-        py.detach(|| {
+        Ok(py.detach(|| {
             let store = self.store();
             let mut live = Live::default();
-            for root in roots {
-                live.add(&store.maps, root).map_err(versions_error)?;
-            }
-            Ok(VersionLive(live))
-        })
+            let add = |root| live.add(&store.maps, root).is_ok();
+            let known = roots.into_iter().map(add).collect();
+            (VersionLive(live), known)
+        }))
     }
 
-    /// Blocks of a pack that are needed, and that are not.
-    fn need(&self, id: u32, live: &VersionLive) -> PyResult<(u64, u64)> {
-        let need = check::need(&self.store(), id, &live.0).map_err(versions_error)?;
-        Ok((need.live, need.dead))
+    /// Blocks of a pack that are needed, and that are not; the second is 0 if its index cannot be read.
+    fn need(&self, id: u32, live: &VersionLive) -> (u64, u64) {
+        let need = check::need(&self.store(), id, &live.0);
+        (need.live, need.dead)
     }
 
-    /// Nodes of a map that are needed, and that are not.
-    fn need_map(&self, id: u32, live: &VersionLive) -> PyResult<(u64, u64)> {
-        let map = self.store().maps.get(id).map_err(versions_error)?;
-        let all = (0..map.len() as u32).filter(|i| map.node(*i).is_ok());
-        let needed = live.0.nodes_of(id);
-        Ok((needed, all.count() as u64 - needed))
+    /// Nodes of a map that are needed, and that are not; the second is 0 if it cannot be read.
+    fn need_map(&self, id: u32, live: &VersionLive) -> (u64, u64) {
+        let need = check::need_nodes(&self.store(), id, &live.0);
+        (need.live, need.dead)
     }
 
     /// Writes the next generation of a pack to `staging`.
@@ -491,7 +493,7 @@ impl BlockStore {
     }
 }
 
-/// Reads the tables of a disk: format, size in bytes, cluster size, backing file's name, snapshots as (number, name, fingerprint).
+/// Reads the tables of a disk: format, size in bytes, cluster size, bits of a reference count, backing file's name, snapshots as (number, name, fingerprint).
 ///
 /// Without `disk_format` the format is detected by the first bytes, which the guest of a raw disk may have written.
 #[pyfunction]
@@ -508,6 +510,7 @@ fn version_disk_info<'py>(
         dict.set_item("format", "raw")?;
         dict.set_item("size", diffcache_core::source::ReadAt::len(&file))?;
         dict.set_item("cluster_size", py.None())?;
+        dict.set_item("refcount_bits", py.None())?;
         dict.set_item("backing", py.None())?;
         dict.set_item("snapshots", Vec::<(String, String, String)>::new())?;
         return Ok(dict);
@@ -521,6 +524,7 @@ fn version_disk_info<'py>(
     dict.set_item("format", "qcow2")?;
     dict.set_item("size", tables.header().size)?;
     dict.set_item("cluster_size", tables.header().cluster_size())?;
+    dict.set_item("refcount_bits", 1 << tables.header().refcount_order)?;
     dict.set_item("backing", tables.backing.clone())?;
     dict.set_item("snapshots", snapshots)?;
     Ok(dict)

@@ -11,6 +11,3 @@ pub mod panics;
 mod server;
 pub mod service;
 mod stop;
-
-#[cfg(test)]
-mod tests;

@@ -167,20 +167,31 @@ pub struct Need {
     pub dead: u64,
 }
 
-/// How much of a pack some trees need.
-///
-/// # Errors
-/// `Missing`.
-pub fn need(store: &Store, id: u32, live: &Live) -> Result<Need> {
-    let index = &store.pack(id)?.index;
+/// How much of a pack some trees need. Of a pack whose index cannot be read it is only known what is needed.
+pub fn need(store: &Store, id: u32, live: &Live) -> Need {
     let mut need = Need::default();
+    let Ok(pack) = store.pack(id) else {
+        need.live = live.slots_of(id);
+        return need;
+    };
+    let index = &pack.index;
     for rank in 0..index.names.len() as u32 {
         match live.has_slot(id, index.slot(rank)) {
             true => need.live += 1,
             false => need.dead += 1,
         }
     }
-    Ok(need)
+    need
+}
+
+/// How many nodes of a map some trees need. Of a map that cannot be read it is only known what is needed.
+pub fn need_nodes(store: &Store, id: u32, live: &Live) -> Need {
+    let needed = live.nodes_of(id);
+    let dead = store.maps.get(id).map_or(0, |map| {
+        let all = (0..map.len() as u32).filter(|index| map.node(*index).is_ok());
+        (all.count() as u64).saturating_sub(needed)
+    });
+    Need { live: needed, dead }
 }
 
 /// Writes the next generation of a pack: without the blocks that no tree needs. Frames of which all is needed are copied as they are.

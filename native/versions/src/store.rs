@@ -98,6 +98,13 @@ impl Store {
         self.cache().limit = bytes;
     }
 
+    /// Closes the files of packs; those that are read again are opened again. What was deleted takes space until then.
+    pub fn close_files(&mut self) {
+        for pack in self.packs.values_mut() {
+            pack.file = OnceLock::new();
+        }
+    }
+
     /// Sets who reads packs that are not local files.
     pub fn set_remote(&mut self, remote: Box<dyn Remote>) {
         self.remote = Some(remote);

@@ -291,6 +291,10 @@ impl Bits {
         }
     }
 
+    fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
     fn has(&self, bit: u32) -> bool {
         let word = self.0.get(bit as usize / 64);
         word.is_some_and(|word| word >> (bit % 64) & 1 == 1)
@@ -301,7 +305,7 @@ impl Live {
     /// Adds what a tree needs. Nodes that another tree brought in are not walked again.
     ///
     /// # Errors
-    /// As `Maps::get`.
+    /// As `Maps::get`; then a part of what it needs was added.
     pub fn add(&mut self, maps: &Maps, root: NodeRef) -> Result<()> {
         self.add_below(maps, root, HEIGHT)
     }
@@ -310,6 +314,13 @@ impl Live {
         if node.uniform().is_some() || !self.nodes.insert(node) {
             return Ok(());
         }
+        self.add_inner(maps, node, level).inspect_err(|_| {
+            // Another tree that has it fails, too.
+            self.nodes.remove(&node);
+        })
+    }
+
+    fn add_inner(&mut self, maps: &Maps, node: NodeRef, level: u32) -> Result<()> {
         if level > 0 {
             for child in maps.children(node, level)? {
                 self.add_below(maps, child, level - 1)?;
@@ -342,6 +353,11 @@ impl Live {
     /// Whether a block is needed.
     pub fn has_slot(&self, pack: u32, slot: u32) -> bool {
         self.slots.get(&pack).is_some_and(|bits| bits.has(slot))
+    }
+
+    /// Blocks of a pack that are needed.
+    pub fn slots_of(&self, pack: u32) -> u64 {
+        self.slots.get(&pack).map_or(0, Bits::count)
     }
 
     /// The packs of which something is needed.

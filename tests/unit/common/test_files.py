@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import fcntl
 import os
 import pathlib
 import uuid
@@ -122,3 +123,16 @@ class ReplacingTest(base.TestCase):
             pass
         self.assertEqual(path.stat().st_mode,
                          (self.directory / 'other').stat().st_mode)
+
+
+class LockedTest(base.TestCase):
+
+    def test_a_path_is_locked_once_at_a_time(self):
+        path = self.directory / 'new' / 'record'
+        with files.locked(path):
+            fd = os.open(path.with_name('.record.lock'), os.O_RDWR)
+            self.addCleanup(os.close, fd)
+            self.assertRaises(BlockingIOError, fcntl.flock, fd,
+                              fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.assertFalse(path.exists())

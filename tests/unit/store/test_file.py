@@ -93,15 +93,31 @@ class TestFileStore(conformance.Conformance, base.TestCase):
 
     def test_the_reserve_grows_and_is_spent(self):
         path = self.directory / 'store' / '.reserve'
-        self.store.spend_reserve()
+        self.store.spend_reserve(1 << 20)
         for size in (1 << 20, 3 << 20, 1 << 20):
             self.store.keep_reserve(size)
             self.assertLessEqual(size, path.stat().st_blocks * 512)
         self.assertEqual(3 << 20, path.stat().st_size)
         self.assertEqual([], self.store.names())
-        self.store.spend_reserve()
+        self.store.spend_reserve(1 << 20)
+        self.assertEqual(2 << 20, self.store.reserved())
+        self.assertLessEqual(path.stat().st_blocks * 512, 2 << 20)
+        self.store.spend_reserve(3 << 20)
         self.assertEqual((0, 0), (path.stat().st_size,
                                   path.stat().st_blocks))
+
+    def test_a_reserve_is_given_back_as_far_as_there_is_room(self):
+        real, room = os.posix_fallocate, 3 * 4096
+
+        def fallocate(handle, offset, size):
+            if size > room:
+                no_space(handle)
+            real(handle, offset, size)
+
+        self.patch(os, 'posix_fallocate', fallocate)
+        self.assertEqual(room, self.store.regain_reserve(1 << 20))
+        self.assertEqual(room, self.store.reserved())
+        self.assertEqual(room, self.store.regain_reserve(4096))
 
     def test_a_reserve_that_does_not_fit_stays_as_it_was(self):
         self.store.keep_reserve(4096)

@@ -103,7 +103,7 @@ class StoredFormat:
                                       version.blocks_stored))
             head = access.head()
             with access.opened(head) as opened:
-                live = opened.live([version.root])
+                live, _known = opened.live([version.root])
                 self.assertEqual({0}, {opened.need(number, live)[0]
                                        for number in head.packs})
 

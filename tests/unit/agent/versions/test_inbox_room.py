@@ -16,6 +16,7 @@ from unittest import mock
 
 from diffcache_openstack.agent.versions import inbox_room
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from tests import base
 
 BLOCK = 4096
@@ -51,6 +52,20 @@ class InboxRoomTest(base.TestCase):
                                   blocks)
         self.assertIsInstance(error, exceptions.RetryableError)
         return str(error)
+
+    def test_processes_that_admit_at_once_share_the_limit(self):
+        """What another one has admitted meanwhile is counted."""
+        locked = files.locked
+
+        def after_another(path):
+            self.patch(files, 'locked', locked)
+            self.put(self.room(), 'b', 3)
+            return locked(path)
+
+        self.patch(files, 'locked', after_another)
+        self.refused(self.room(), 2)
+        self.assertEqual({'p': {'b': 3 * BLOCK}},
+                         files.read_json(self.directory / 'record'))
 
     def test_a_host_has_its_share(self):
         room = self.room()

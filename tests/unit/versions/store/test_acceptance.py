@@ -497,7 +497,7 @@ class TestAnotherUser(AcceptanceTest):
         super().setUp()
         for path in (self.directory, *self.directory.parents):
             if path.owner() == 'root' and path.stat().st_mode & 0o7 == 0:
-                path.chmod(path.stat().st_mode | 0o11)
+                path.chmod(path.stat().st_mode | 0o55)
         for name, mode in (('store', 0o2750), ('inbox', 0o2770)):
             shutil.rmtree(self.directory / name)
             (self.directory / name).mkdir()

@@ -16,6 +16,7 @@ import shutil
 from unittest import mock
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.store import file
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import commits
@@ -69,7 +70,7 @@ class TestSeals(fixture.VersionsTestCase):
     def test_exchanged_maps_and_indexes_are_noticed(self):
         head = self.access.head()
         with self.access.opened(head) as opened:
-            live = opened.live([self.first.root])
+            live, _known = opened.live([self.first.root])
             path, _size = opened.compact_map(2, live, self.directory)
             forged = path.read_bytes()
         blob = head.maps[2].blob
@@ -83,7 +84,7 @@ class TestSeals(fixture.VersionsTestCase):
     def test_an_exchanged_index_is_noticed(self):
         head = self.access.head()
         with self.access.opened(head) as opened:
-            live = opened.live([self.second.root])
+            live, _known = opened.live([self.second.root])
             written = opened.compact(1, live, self.directory, 3)
         self.store.replace(head.packs[1].index, written.index.read_bytes())
         self.assertRaises(exceptions.IntegrityError, self.content,
@@ -174,6 +175,21 @@ class TestMemory(fixture.VersionsTestCase):
             self.store.replace(commits.blob_name(head.number),
                                head.encode())
         self.assert_noticed('format 3')
+
+    def test_a_later_catalogue_is_not_forgotten_for_an_older_one(self):
+        """Each thread and process has a memory of its own of one file."""
+        head, locked = self.access.head(), files.locked
+
+        def after_another(path):
+            self.patch(files, 'locked', locked)
+            head_memory.HeadMemory(self.path).note(
+                dataclasses.replace(head, number=9))
+            return locked(path)
+
+        self.patch(files, 'locked', after_another)
+        memory = head_memory.HeadMemory(self.path)
+        memory.note(dataclasses.replace(head, number=7))
+        self.assertEqual(9, memory.read().number)
 
     def test_commits_of_other_threads_are_no_step_back(self):
         # Between reading the memory and the store, and after both.

@@ -326,8 +326,10 @@ class TestPrunedMeanwhile(fixture.VersionsTestCase):
         self.assertEqual(([], []), (result.damage, result.versions_damaged))
 
     def test_others_are_told_to_try_again(self):
+        self.write_blocks(self.disk, 620)
+        third = self.save()
         self.assertRaises(exceptions.Busy, restoring.diff, self.pruned(),
-                          self.second.id, self.second.id)
+                          self.second.id, third.id)
 
     def test_damage_is_told_all_the_same(self):
         for name in self.store.names():
