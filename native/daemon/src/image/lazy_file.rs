@@ -143,7 +143,9 @@ impl LazyFile {
             demand: Mutex::default(),
             no_demand: Condvar::new(),
         };
-        // What an earlier run completed.
+        // What an earlier run completed; after an unclean end that is to be seen.
+        let complete = file.shared.counter(Counter::Complete);
+        complete.store(0, Ordering::Release);
         file.note_complete();
         file
     }
@@ -173,7 +175,7 @@ impl LazyFile {
         let wanted = offset..end;
         let mut absent = Vec::new();
         for chunk in chunks.clone() {
-            if !self.has_wanted(chunk, &wanted)? {
+            if !self.has_wanted(chunk, &wanted) {
                 absent.push(chunk);
             }
         }
@@ -293,16 +295,25 @@ impl LazyFile {
     }
 
     /// Return whether the leaves of a chunk that a range of bytes needs are local.
-    fn has_wanted(&self, chunk: u64, wanted: &Range<u64>) -> Result<bool, ChunkError> {
+    fn has_wanted(&self, chunk: u64, wanted: &Range<u64>) -> bool {
         let start = (chunk * CHUNK).max(wanted.start);
         let end = ((chunk + 1) * CHUNK).min(wanted.end);
-        let local = self.leaves.check_range(&(start..end));
-        local.map_err(|error| ChunkError::Disk(error.to_string()))
+        let is_local = self.leaves.check_range(&(start..end));
+        self.count_lost();
+        is_local
     }
 
-    fn is_local(&self, chunk: u64) -> Result<bool, ChunkError> {
-        let local = self.leaves.check(chunk);
-        local.map_err(|error| ChunkError::Disk(error.to_string()))
+    fn is_local(&self, chunk: u64) -> bool {
+        let is_local = self.leaves.check(chunk);
+        self.count_lost();
+        is_local
+    }
+
+    fn count_lost(&self) {
+        let lost = self.leaves.take_lost();
+        if lost > 0 {
+            self.shared.add(Counter::Corrupt, lost);
+        }
     }
 
     /// Return whether a chunk is local or on its way.
@@ -371,7 +382,7 @@ impl LazyFile {
             self.aside.fetch(fetch, |fetch| self.fetch_for_read(fetch));
         }
         let wait = |(chunk, flight): (u64, Arc<Flight>)| {
-            let are_local = || self.has_wanted(chunk, wanted).unwrap_or(false);
+            let are_local = || self.has_wanted(chunk, wanted);
             (chunk, flight.wait_for(limit, are_local))
         };
         flights.into_iter().map(wait).collect()
@@ -407,16 +418,12 @@ impl LazyFile {
 
     /// Leave out chunks whose fetch by others ended between the caller's look and the beginning of its own.
     fn skip_local(&self, own: &mut Landing, absent: &mut Vec<u64>) {
-        absent.retain(|chunk| match self.is_local(*chunk) {
-            Ok(true) => {
+        absent.retain(|chunk| {
+            let is_local = self.is_local(*chunk);
+            if is_local {
                 own.set(*chunk, Ok(Chunk::Local));
-                false
             }
-            Ok(false) => true,
-            Err(error) => {
-                own.set(*chunk, Err(error));
-                false
-            }
+            !is_local
         });
     }
 
@@ -532,7 +539,7 @@ impl LazyFile {
         let chunks = request.offset / CHUNK..(request.offset + request.len).div_ceil(CHUNK);
         let mut absent = Vec::new();
         for chunk in chunks {
-            if !self.is_local(chunk)? {
+            if !self.is_local(chunk) {
                 absent.push(chunk);
             }
         }
@@ -576,7 +583,7 @@ impl LazyFile {
             }
             // It may have come since the look at the file.
             None => {
-                let is_local = self.is_local(*chunk).unwrap_or(false);
+                let is_local = self.is_local(*chunk);
                 is_local.then_some((*chunk, Ok(Chunk::Local)))
             }
         };
@@ -707,7 +714,7 @@ impl LazyFile {
         let first = group * GROUP_CHUNKS;
         let end = (first + GROUP_CHUNKS).min(self.leaves.chunk_count());
         (first..end)
-            .filter(|chunk| !self.is_local(*chunk).unwrap_or(false))
+            .filter(|chunk| !self.is_local(*chunk))
             .collect()
     }
 
@@ -715,8 +722,7 @@ impl LazyFile {
         // The worker before this one may have fetched just now.
         sleep_until(self.shared.get(Counter::HydrateNextNs));
         self.wait_until_idle();
-        let is_local = |chunk| self.is_local(chunk).unwrap_or(false);
-        if run.clone().all(is_local) {
+        if run.clone().all(|chunk| self.is_local(chunk)) {
             return;
         }
         let begun = now_ns();
@@ -731,11 +737,26 @@ impl LazyFile {
         }
     }
 
-    /// Note that all is local; what was once verified in this run stays so.
+    /// Verify what an unclean end left of an image that was whole, while no read waits: nothing else may, and who waits for it to be whole is to know.
+    pub fn verify_left(&self) {
+        let chunks = 0..self.leaves.chunk_count();
+        if self.leaves.is_complete() || !chunks.clone().all(|chunk| self.leaves.is_marked(chunk)) {
+            return;
+        }
+        for chunk in chunks {
+            self.wait_until_idle();
+            self.is_local(chunk);
+        }
+        self.note_complete();
+    }
+
+    /// Note that all is local, and verified by this worker.
     fn note_complete(&self) {
         if self.shared.get(Counter::Complete) == 0 && self.leaves.is_complete() {
+            // The worker before this one may have completed it.
             let completed = self.shared.counter(Counter::CompletedNs);
-            completed.store(now_ns(), Ordering::Relaxed);
+            let (order, now) = (Ordering::Relaxed, now_ns());
+            let _ = completed.compare_exchange(0, now, order, order);
             let complete = self.shared.counter(Counter::Complete);
             complete.store(1, Ordering::Release);
         }

@@ -1,21 +1,24 @@
 //! The part of an image that is on the local disk, and which of its leaves are there.
 //!
-//! `STATE/CONTENT_ID.data` is the image with holes. `STATE/CONTENT_ID.leaves` is, little-endian: `DCLEAVES`, u32 version, u32 1 after a clean end
-//! and 0 while a worker uses it, u64 size, content id (32 bytes), 8 bytes 0; then one byte per leaf, 1 = present. After an unclean end
-//! what is marked is verified again before its first use.
+//! `STATE/CONTENT_ID.data` is the image with holes, `STATE/CONTENT_ID.leaves` has the [marks](crate::image::marks). What is marked is verified again
+//! before its first use, unless the image was closed and its files are as they were then: a mark is written when the kernel has a leaf, and counts
+//! without a look only if the leaf was synced before.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::{PoisonError, RwLock};
 
 use diffcache_core::compressed::GROUP_LEAVES;
 use diffcache_core::leaf::LEAF_LEN;
 use diffcache_core::manifest::{leaf_len, Manifest, LEAF_SIZE};
 
 use crate::error::DaemonError;
+use crate::image::marks::{self, Found, HEADER_LEN, PRESENT};
+use crate::image::storage::Storage;
 
 /// Bytes of a chunk, which one request fetches.
 pub const CHUNK: u64 = 256 << 10;
@@ -24,8 +27,6 @@ pub const GROUP_CHUNKS: u64 = GROUP_LEAVES * LEAF_LEN as u64 / CHUNK;
 const CHUNK_LEAVES: u64 = CHUNK / LEAF_SIZE;
 /// Room on the disk that is left to what is being read.
 const RESERVE: u64 = 16 * CHUNK;
-const HEADER_LEN: usize = 64;
-const CLEAN_AT: u64 = 12;
 
 const ABSENT: u8 = 0;
 const CLAIMED: u8 = 1;
@@ -65,7 +66,7 @@ pub fn count_some(
     chunks: impl Iterator<Item = u64>,
 ) -> io::Result<Presence> {
     let marks = std::fs::read(data_path(state, manifest).with_extension("leaves"))?;
-    let is_marked = |leaf: &u64| marks.get(HEADER_LEN + *leaf as usize) == Some(&1);
+    let is_marked = |leaf: &u64| marks.get(HEADER_LEN + *leaf as usize) == Some(&PRESENT);
     let mut found = Presence::default();
     for chunk in chunks {
         let mut leaves = data_leaves(manifest, chunk).peekable();
@@ -89,13 +90,17 @@ fn data_leaves(manifest: &Manifest, chunk: u64) -> impl Iterator<Item = u64> + '
 }
 
 /// The local part of one image.
-pub struct Leaves {
+pub struct Leaves<F = File> {
     manifest: Manifest,
-    data: File,
-    marks: File,
+    data: F,
+    marks: F,
     states: Vec<AtomicU8>,
     verified: AtomicU64,
+    /// Leaves that were marked, and were not there.
+    lost: AtomicU64,
     is_new: bool,
+    /// Whether nothing is kept any more. Shared by those that keep a leaf, so that the end waits for them.
+    is_closed: RwLock<bool>,
 }
 
 impl Leaves {
@@ -116,33 +121,62 @@ impl Leaves {
             file.map_err(DaemonError::at("open", path))
         };
         let (data, marks) = (open(&data_path)?, open(&marks_path)?);
-        let count = manifest.leaf_count() as usize;
-        let header = header(&manifest);
-        let states =
-            read_states(&marks, &header, count).map_err(DaemonError::at("read", &marks_path))?;
-        let fresh = states.is_none();
-        let states = states.unwrap_or_else(|| vec![ABSENT; count]);
-        // Before the first write: a kill from here on is an unclean end.
-        let begin = || -> io::Result<()> {
-            if fresh {
-                data.set_len(0)?;
-                marks.set_len(0)?;
-                marks.write_all_at(&header, 0)?;
-                marks.set_len((HEADER_LEN + count) as u64)?;
-            }
-            data.set_len(manifest.size())?;
-            marks.write_all_at(&0u32.to_le_bytes(), CLEAN_AT)?;
-            marks.sync_all()
+        Leaves::of_files(data, marks, manifest).map_err(DaemonError::at("prepare", &marks_path))
+    }
+
+    /// Return the image's bytes; those of absent leaves are holes.
+    pub fn file(&self) -> &File {
+        &self.data
+    }
+
+    /// Return whether the disk has room for more than what is being read.
+    pub fn has_room(&self) -> bool {
+        // What cannot tell is tried.
+        rustix::fs::fstatvfs(&self.data)
+            .map_or(true, |disk| disk.f_bavail * disk.f_frsize > RESERVE)
+    }
+}
+
+impl<F: Storage> Leaves<F> {
+    /// Take the files of an image.
+    ///
+    /// # Errors
+    /// Of the local disk.
+    pub fn of_files(data: F, marks: F, manifest: Manifest) -> io::Result<Leaves<F>> {
+        let stamp = data.stamp()?;
+        let found = marks::read(&marks, &manifest, stamp)?;
+        let is_new = found == Found::Nothing;
+        if is_new {
+            data.resize(0)?;
+            marks::begin(&marks, &manifest)?;
+        }
+        // Before the first change: a kill from here on is an unclean end.
+        marks::unseal(&marks)?;
+        if is_new || stamp.len != manifest.size() {
+            data.resize(manifest.size())?;
+        }
+        let (marked, state) = match found {
+            Found::Nothing => (vec![0; manifest.leaf_count() as usize], ABSENT),
+            Found::Claims(marked) => (marked, CLAIMED),
+            Found::Sealed(marked) => (marked, VERIFIED),
         };
-        begin().map_err(DaemonError::at("prepare", &marks_path))?;
+        if state == CLAIMED {
+            data.forget_cached();
+        }
+        let states: Vec<u8> = marked
+            .into_iter()
+            .map(|mark| if mark == PRESENT { state } else { ABSENT })
+            .collect();
         let verified = states.iter().filter(|state| **state == VERIFIED).count();
         Ok(Leaves {
             manifest,
             data,
             marks,
             verified: AtomicU64::new(verified as u64),
-            is_new: fresh,
+            lost: AtomicU64::new(0),
+            is_new,
             states: states.into_iter().map(AtomicU8::new).collect(),
+            is_closed: RwLock::new(false),
         })
     }
 
@@ -154,11 +188,6 @@ impl Leaves {
     /// Return whether there was nothing of the image when it was opened.
     pub fn is_new(&self) -> bool {
         self.is_new
-    }
-
-    /// Return the image's bytes; those of absent leaves are holes.
-    pub fn file(&self) -> &File {
-        &self.data
     }
 
     /// Return the offset and the length of a chunk.
@@ -197,13 +226,6 @@ impl Leaves {
             .all(|leaf| self.state(leaf) != ABSENT)
     }
 
-    /// Return whether the disk has room for more than what is being read.
-    pub fn has_room(&self) -> bool {
-        // What cannot tell is tried.
-        rustix::fs::fstatvfs(&self.data)
-            .map_or(true, |disk| disk.f_bavail * disk.f_frsize > RESERVE)
-    }
-
     /// Return the bytes of the leaves that are not local, or not verified yet.
     pub fn absent_bytes(&self) -> u64 {
         let data_leaves = self.manifest.leaf_count() - self.manifest.zero_leaf_count();
@@ -220,54 +242,72 @@ impl Leaves {
         self.states[leaf as usize].load(Ordering::Acquire)
     }
 
+    /// Return how many marked leaves were found lost or wrong since the last call.
+    pub fn take_lost(&self) -> u64 {
+        self.lost.swap(0, Ordering::Relaxed)
+    }
+
     /// Return whether a chunk is local, after verifying what an unclean end left. Leaves that fail are fetched again.
-    ///
-    /// # Errors
-    /// Of the local disk.
-    pub fn check(&self, chunk: u64) -> io::Result<bool> {
+    pub fn check(&self, chunk: u64) -> bool {
         self.check_leaves(self.data_leaves(chunk))
     }
 
     /// Return whether a range of bytes is local, as `check` does.
-    ///
-    /// # Errors
-    /// Of the local disk.
-    pub fn check_range(&self, range: &Range<u64>) -> io::Result<bool> {
+    pub fn check_range(&self, range: &Range<u64>) -> bool {
         let leaves = range.start / LEAF_SIZE..range.end.div_ceil(LEAF_SIZE);
         self.check_leaves(leaves.filter(|leaf| !self.manifest.is_zero_leaf(*leaf)))
     }
 
-    fn check_leaves(&self, leaves: impl Iterator<Item = u64>) -> io::Result<bool> {
+    fn check_leaves(&self, mut leaves: impl Iterator<Item = u64>) -> bool {
         let mut buffer = Vec::new();
-        for leaf in leaves {
-            match self.state(leaf) {
-                VERIFIED => {}
-                CLAIMED => {
-                    buffer.resize(leaf_len(self.manifest.size(), leaf), 0);
-                    self.data.read_exact_at(&mut buffer, leaf * LEAF_SIZE)?;
-                    if !self.manifest.verify_leaf(leaf, &buffer) {
-                        self.drop_claim(leaf)?;
-                        return Ok(false);
-                    }
-                    self.set_verified(leaf);
-                }
-                _ => return Ok(false),
-            }
+        leaves.all(|leaf| match self.state(leaf) {
+            VERIFIED => true,
+            CLAIMED => self.check_claim(leaf, &mut buffer),
+            _ => false,
+        })
+    }
+
+    /// Return whether a marked leaf is there. One that cannot be read keeps its mark, and is fetched all the same.
+    fn check_claim(&self, leaf: u64, buffer: &mut Vec<u8>) -> bool {
+        buffer.resize(leaf_len(self.manifest.size(), leaf), 0);
+        if let Err(error) = self.data.read_at(buffer, leaf * LEAF_SIZE) {
+            eprintln!("Could not read leaf {leaf} from the local disk, fetching it: {error}");
+            return false;
         }
-        Ok(true)
+        if self.manifest.verify_leaf(leaf, buffer) {
+            self.set_verified(leaf);
+            return true;
+        }
+        self.drop_claim(leaf);
+        // Its fetch may have ended meanwhile.
+        self.state(leaf) == VERIFIED
     }
 
     /// Forget a leaf that failed, unless its fetch has ended meanwhile.
-    fn drop_claim(&self, leaf: u64) -> io::Result<()> {
+    fn drop_claim(&self, leaf: u64) {
         let state = &self.states[leaf as usize];
         let order = Ordering::AcqRel;
         if state
             .compare_exchange(CLAIMED, ABSENT, order, Ordering::Acquire)
-            .is_ok()
+            .is_err()
         {
-            self.marks.write_all_at(&[0], HEADER_LEN as u64 + leaf)?;
+            return;
         }
-        Ok(())
+        self.lost.fetch_add(1, Ordering::Relaxed);
+        let kept = self.unless_closed(|| marks::mark(&self.marks, leaf, 0));
+        if let Err(error) = kept {
+            // Whoever finds the mark verifies it as well.
+            eprintln!("Could not unmark leaf {leaf}: {error}");
+        }
+    }
+
+    /// Change the files, unless they were closed.
+    fn unless_closed(&self, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let is_closed = self.is_closed.read();
+        match *is_closed.unwrap_or_else(PoisonError::into_inner) {
+            true => Err(io::Error::other("the image was closed")),
+            false => change(),
+        }
     }
 
     /// Return the first leaf with wrong bytes, of bytes that begin with a chunk; the first `kept` leaves are known to be right.
@@ -308,71 +348,40 @@ impl Leaves {
         if self.manifest.is_zero_leaf(leaf) || self.state(leaf) == VERIFIED {
             return Ok(());
         }
-        self.data.write_all_at(data, leaf * LEAF_SIZE)?;
-        self.marks.write_all_at(&[1], HEADER_LEN as u64 + leaf)?;
-        self.set_verified(leaf);
-        Ok(())
+        self.unless_closed(|| {
+            self.data.write_at(data, leaf * LEAF_SIZE)?;
+            marks::mark(&self.marks, leaf, PRESENT)?;
+            self.set_verified(leaf);
+            Ok(())
+        })
     }
 
-    /// Make everything durable and mark a clean end. Unverified leaves keep an end unclean.
+    /// Keep nothing any more, make what is kept durable, and seal it if all of it was verified.
     ///
     /// # Errors
-    /// Of the local disk.
+    /// Of the local disk; what is marked is then verified at the next start.
     pub fn close(&self) -> io::Result<()> {
-        self.data.sync_all()?;
-        let marks: Vec<u8> = self
+        // Waits for those that keep a leaf: what is marked below is what is synced.
+        let mut is_closed = self
+            .is_closed
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *is_closed = true;
+        drop(is_closed);
+        let states: Vec<u8> = self
             .states
             .iter()
-            .map(|state| u8::from(state.load(Ordering::Acquire) != ABSENT))
+            .map(|state| state.load(Ordering::Acquire))
             .collect();
-        self.marks.write_all_at(&marks, HEADER_LEN as u64)?;
-        self.marks.sync_all()?;
-        if self
-            .states
+        self.data.sync()?;
+        let marks: Vec<u8> = states
             .iter()
-            .any(|state| state.load(Ordering::Acquire) == CLAIMED)
-        {
+            .map(|state| u8::from(*state != ABSENT))
+            .collect();
+        marks::write(&self.marks, &marks)?;
+        if states.contains(&CLAIMED) {
             return Ok(());
         }
-        self.marks.write_all_at(&1u32.to_le_bytes(), CLEAN_AT)?;
-        self.marks.sync_all()
+        marks::close(&self.marks, &self.manifest, self.data.stamp()?, &marks)
     }
-}
-
-fn header(manifest: &Manifest) -> [u8; HEADER_LEN] {
-    let mut header = [0; HEADER_LEN];
-    header[..8].copy_from_slice(b"DCLEAVES");
-    header[8] = 1;
-    header[16..24].copy_from_slice(&manifest.size().to_le_bytes());
-    header[24..56].copy_from_slice(&manifest.content_id());
-    header
-}
-
-/// Read the leaves' states; none if the file is new, of another version or cut short.
-fn read_states(
-    marks: &File,
-    header: &[u8; HEADER_LEN],
-    count: usize,
-) -> io::Result<Option<Vec<u8>>> {
-    if marks.metadata()?.len() != (HEADER_LEN + count) as u64 {
-        return Ok(None);
-    }
-    let mut found = [0; HEADER_LEN];
-    marks.read_exact_at(&mut found, 0)?;
-    let clean = found[CLEAN_AT as usize] == 1;
-    found[CLEAN_AT as usize] = 0;
-    if found != *header {
-        eprintln!("Ignoring leaves of an unknown version or another image: fetching again");
-        return Ok(None);
-    }
-    let mut states = vec![0; count];
-    marks.read_exact_at(&mut states, HEADER_LEN as u64)?;
-    for state in &mut states {
-        *state = match *state {
-            0 => ABSENT,
-            _ if clean => VERIFIED,
-            _ => CLAIMED,
-        };
-    }
-    Ok(Some(states))
 }

@@ -5,5 +5,7 @@ pub mod filesystem;
 pub mod flights;
 pub mod lazy_file;
 pub mod leaves;
+pub mod marks;
+pub mod storage;
 #[cfg(test)]
 mod tests;

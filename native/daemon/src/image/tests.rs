@@ -20,7 +20,9 @@ use crate::sources::selection::{Sources, Wanted};
 use crate::sources::source::{Source, SourceError};
 
 mod arriving;
+mod campaign;
 mod files;
+mod left;
 mod referred;
 
 struct Memory {

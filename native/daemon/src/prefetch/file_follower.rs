@@ -63,7 +63,7 @@ impl ReadAt for Here<'_> {
             name: "local part of the image".to_owned(),
             source,
         };
-        if !self.0.check_range(&(offset..end)).map_err(io)? {
+        if !self.0.check_range(&(offset..end)) {
             return Err(SourceError::Unavailable {
                 name: "image".to_owned(),
                 reason: "the bytes have not arrived".to_owned(),

@@ -193,6 +193,8 @@ fn start_fetching(config: &Config, file: &Arc<LazyFile>) -> Result<(), DaemonErr
         let file = file.clone();
         spawn("prefetch", move || file.prefetch())?;
     }
+    let left = file.clone();
+    spawn("verify", move || left.verify_left())?;
     if config.hydrate == Hydrate::Profile {
         let file = file.clone();
         spawn("profile", move || file.complete_profile())?;
