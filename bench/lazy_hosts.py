@@ -32,7 +32,7 @@ from diffcache_openstack.sites import view
 
 WAN_BYTES_PER_S, WAN_SECONDS, LAN_BYTES_PER_S = 12.5e6, 0.02, 25e6
 KEY = bytes(range(32))
-_MARKS_AT = 64
+_MARKS_AT = 128
 
 
 class Host:

@@ -46,6 +46,7 @@ def replay(scenario: scenarios.Scenario, mode: str, events: bool = False
     stalls = [boot['stall_s'] for boot in boots]
     document = {
         'mode': mode,
+        'chunk': scenario.chunk,
         'boot_s': {'first': min(taken), 'mean': statistics.fmean(taken),
                    'last': max(taken)},
         'stall_s': {'mean': statistics.fmean(stalls), 'max': max(stalls),

@@ -136,20 +136,15 @@ def load(path: str) -> Scenario:
 def profile_of(data: typing.Any) -> tuple[list[ProfileRow], int]:
     """Return a profile and the bytes of its chunks.
 
-    :param data: a parsed JSON document: rows, or an object with rows as
-        "profile" and possibly the bytes as "chunk"
+    :param data: a parsed JSON document: an object with rows as "profile",
+        and the bytes as "chunk"
     :raises ScenarioError: there are no rows, or one cannot be used
     """
-    chunk = profiles.CHUNK
-    if isinstance(data, dict):
-        chunk = _whole('chunk', data.get('chunk', chunk), 1,
-                       _MAX_IMAGE_BYTES)
-        data = data.get('profile')
-    rows = _profile(data, MAX_CHUNKS)
-    if rows is None:
+    if not isinstance(data, dict) or data.get('profile') is None:
         raise ScenarioError('profile: missing; name the output of diffcache'
                             ' lazy replay or openstack image profile export')
-    return rows, chunk
+    chunk = _whole('chunk', data.get('chunk'), 1, _MAX_IMAGE_BYTES)
+    return _profile(data['profile'], MAX_CHUNKS) or [], chunk
 
 
 def read_json(path: str) -> typing.Any:

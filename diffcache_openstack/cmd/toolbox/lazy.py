@@ -179,9 +179,10 @@ class Serve(quick.Quick, command.Command):
                  ' (default: on).')
         parser.add_argument(
             '--profile', metavar='FILE',
-            help='What earlier boots read: JSON, a list of [chunk, count,'
-                 ' mean_us], or an object with one as "profile", such as the'
-                 ' output of diffcache lazy replay.')
+            help='What earlier boots read: a JSON object with a list of'
+                 ' [chunk, count, mean_us] as "profile" and 262144 as "chunk",'
+                 ' such as the output of diffcache lazy replay with such'
+                 ' chunks.')
         parser.add_argument(
             '--threshold', type=_tuning('threshold'), metavar='N',
             help='Prefetch chunks of the profile that at least N instances'

@@ -80,9 +80,9 @@ class Carry(quick.Quick, show.ShowOne):
         parser = super().get_parser(prog_name)
         parser.add_argument(
             'profile', metavar='PROFILE.json',
-            help='Profile of SOURCE: a list of [chunk, count, mean_us], or an'
-                 ' object with one as "profile", such as the output of'
-                 ' diffcache lazy replay.')
+            help='Profile of SOURCE: an object with a list of [chunk, count,'
+                 ' mean_us] as "profile" and the bytes of a chunk as "chunk",'
+                 ' such as the output of diffcache lazy replay.')
         parser.add_argument('source', metavar='SOURCE',
                             help='Image of the profile; for --by blocks and'
                                  ' both it has to be raw.')

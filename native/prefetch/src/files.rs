@@ -2,7 +2,7 @@
 //!
 //! A program that reads a part of a file often reads the rest of it, and a file may be stored in pieces that do not follow each other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::chunks::Chunk;
 
@@ -24,8 +24,8 @@ pub struct FileExtent {
 pub struct Files {
     /// By the first byte.
     extents: BTreeMap<u64, FileExtent>,
-    /// The first byte of each extent of a file, by the position in it.
-    files: HashMap<u64, BTreeMap<u64, u64>>,
+    /// The first byte of each extent, by its file and the position in that: one tree for all, of which files of one extent take no more than others.
+    places: BTreeMap<(u64, u64), u64>,
 }
 
 impl Files {
@@ -40,8 +40,8 @@ impl Files {
     /// Adds an extent, in place of one that begins with the same byte.
     pub fn add(&mut self, extent: FileExtent) {
         if extent.start < extent.end {
-            let pieces = self.files.entry(extent.file).or_default();
-            pieces.insert(extent.position, extent.start);
+            self.places
+                .insert((extent.file, extent.position), extent.start);
             self.extents.insert(extent.start, extent);
         }
     }
@@ -56,8 +56,8 @@ impl Files {
             return Vec::new();
         };
         let own = byte / chunk_bytes;
-        let pieces = self.files.get(&here.file);
-        let following = pieces.into_iter().flat_map(|p| p.range(here.position..));
+        let following = (here.file, here.position)..=(here.file, u64::MAX);
+        let following = self.places.range(following);
         // Of extents that overlap, one may have taken another's place.
         let following = following.filter_map(|(_, start)| self.extents.get(start));
         let mut found: Vec<Chunk> = Vec::new();

@@ -162,8 +162,8 @@ class LazyServeTest(serving.ServingTest):
         [marks] = self.state.glob('*.leaves')
         [data] = self.state.glob('*.data')
         with open(marks, 'r+b') as file:
-            file.seek(12)
-            file.write(b'\0')
+            file.seek(56)
+            file.write(bytes(64))
         with open(data, 'r+b') as file:
             file.seek(1 << 20)
             file.write(b'x' * 100)
@@ -484,7 +484,8 @@ class LazyServeTest(serving.ServingTest):
         server, url = self._http()
         rows = [[4, 1, 0], [9, 3, 20], [5, 3, 10.5], [16, 2, 1], [0, 3, 0]]
         profile = self.folder / 'profile'
-        profile.write_text(json.dumps({'mode': 'first', 'profile': rows}))
+        profile.write_text(json.dumps({
+            'mode': 'first', 'chunk': 1 << 18, 'profile': rows}))
         self._serve(url, '--profile', profile)
         self.assertEqual([], server.requests)
         self._read(4 << 18, 10)
@@ -505,7 +506,8 @@ class LazyServeTest(serving.ServingTest):
 
     def test_the_threshold_says_what_of_the_profile_is_prefetched(self):
         profile, record = self.folder / 'profile', self.folder / 'record.json'
-        profile.write_text(json.dumps([[9, 100, 20], [16, 4, 1], [17, 2, 1]]))
+        profile.write_text(json.dumps({'chunk': 1 << 18, 'profile': [
+            [9, 100, 20], [16, 4, 1], [17, 2, 1]]}))
         process = self._serve(None, '--profile', profile, '--record', record,
                               '--threshold', '3')
         self._read(4 << 18, 10)
@@ -538,10 +540,13 @@ class LazyServeTest(serving.ServingTest):
     def test_a_profile_that_cannot_be_used_is_refused(self):
         profile = self.folder / 'profile'
         for text, reason in (
-                ('[[0, 1, 1], [50, 1, 1]]', 'entry 1: chunk 50'),
-                ('[[0, 1, 1], [1, 1', 'entry 1: EOF'),
-                ('[[0, 1, 1], [0, 1, 1]]', 'entry 1: chunk 0'),
+                ('{"profile": [[0, 1, 1], [50, 1, 1]]}', 'entry 1: chunk 50'),
+                ('{"profile": [[0, 1, 1], [1, 1', 'entry 1: EOF'),
+                ('{"profile": [[0, 1, 1], [0, 1, 1]]}', 'entry 1: chunk 0'),
                 ('{"mode": "first"}', 'no "profile"'),
+                ('{"profile": [[0, 1, 1]]}', 'no "chunk"'),
+                ('{"chunk": 65536, "profile": []}', 'have 65536 bytes'),
+                ('[[0, 1, 1]]', 'expected an object'),
                 ('\x00', 'expected value')):
             with self.subTest(text=text):
                 profile.write_text(text)

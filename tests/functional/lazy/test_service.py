@@ -331,14 +331,17 @@ class LazyServiceTest(ServiceCase):
         os.pread(descriptor, 4096, 4 << 18)
         worker = self.served()['worker_pid']
         profile = self.folder / 'profile'
-        for text in ('[[4, 0, 0]]', '[[99999, 1, 1]]', '[', '{}'):
+        for text in ('{"chunk": 262144, "profile": [[4, 0, 0]]}',
+                     '{"chunk": 262144, "profile": [[99999, 1, 1]]}',
+                     '{"profile": [[4, 1, 0]]}', '[', '{}'):
             profile.write_text(text)
             self.assertRaises(exceptions.InvalidInput, self.daemon.change,
                               self.image, {'profile': str(profile)})
         self.assertRaises(exceptions.DiffCacheError, self.daemon.change,
                           self.image, {'profile': str(self.folder / 'none')})
         for chunk, present in ((16, 8), (28, 12)):
-            profile.write_text(json.dumps({'profile': [[chunk, 3, 1.5]]}))
+            profile.write_text(json.dumps(
+                {'chunk': 262144, 'profile': [[chunk, 3, 1.5]]}))
             self.daemon.change(self.image, {'profile': str(profile)})
             # A frame of the compressed form has four chunks.
             self.wait_until(lambda: self.served()['present'] == present)
@@ -411,7 +414,8 @@ class LazyServiceTest(ServiceCase):
 
     def test_the_threshold_says_which_chunks_are_of_the_profile(self):
         profile = self.folder / 'profile'
-        profile.write_text(json.dumps([[16, 10, 1], [28, 4, 1]]))
+        profile.write_text(json.dumps(
+            {'chunk': 262144, 'profile': [[16, 10, 1], [28, 4, 1]]}))
         for options, chunks in (('', 2), ('threshold = 0.5', 1),
                                 ('threshold = 4', 2)):
             self.start_with(options)

@@ -8,10 +8,13 @@ use std::collections::{HashMap, HashSet};
 use super::{ext4, has_other_signature, partitions, xfs, Range, Refusal, Volume};
 use crate::source::ReadAt;
 
-/// Most pieces of files that are found in an image: some 10 MiB where they are kept.
-const MAX_PIECES: usize = 1 << 18;
-/// Most blocks of a filesystem that are waited for.
-const MAX_WAITING: usize = 1 << 16;
+/// What is kept of an image at most: some 40 MiB, wherever the pieces are kept.
+const MOST: Left = Left {
+    pieces: 1 << 18,
+    blocks: 1 << 19,
+    waiting: 1 << 16,
+    tables: 1 << 16,
+};
 
 /// Bytes of an image that hold a file's content from a position on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,13 +38,60 @@ pub struct Noted {
     pub refusals: Vec<String>,
 }
 
+/// What may still be kept of an image: all its filesystems count together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Left {
+    /// Pieces of files.
+    pieces: usize,
+    /// Blocks that are read.
+    blocks: usize,
+    /// Blocks that are waited for.
+    waiting: usize,
+    /// Tables of inodes.
+    tables: usize,
+}
+
+/// Takes so many of what is left; false, and nothing, if there are not as many.
+fn take(left: &mut usize, count: usize) -> bool {
+    match left.checked_sub(count) {
+        Some(rest) => *left = rest,
+        None => return false,
+    }
+    true
+}
+
+/// Collects the pieces of the files of a volume, as long as any may be kept.
+pub(super) struct Keeper<'a> {
+    left: &'a mut Left,
+    pieces: &'a mut Vec<FilePiece>,
+    volume: u64,
+    start: u64,
+}
+
+impl Keeper<'_> {
+    /// Keeps a piece, if another one may be.
+    pub fn keep(&mut self, piece: FilePiece) {
+        if take(&mut self.left.pieces, 1) {
+            self.pieces.push(in_image(piece, self.volume, self.start));
+        }
+    }
+
+    /// Returns whether nothing more can be found.
+    pub fn is_full(&self) -> bool {
+        self.left.pieces == 0 || self.left.blocks == 0
+    }
+}
+
 /// The files of a filesystem whose inodes are here.
 pub(super) trait Files: Send {
     /// Adds what bytes of the volume say that have arrived.
-    fn note(&mut self, volume: &Volume<'_>, range: Range, keep: &mut dyn FnMut(FilePiece));
+    fn note(&mut self, volume: &Volume<'_>, range: Range, keeper: &mut Keeper<'_>);
 
     /// Adds what is known from before, as far as it can be found without what has not arrived.
-    fn note_all(&mut self, volume: &Volume<'_>, keep: &mut dyn FnMut(FilePiece));
+    fn note_all(&mut self, volume: &Volume<'_>, keeper: &mut Keeper<'_>);
+
+    /// Returns the number of tables of inodes that are known.
+    fn tables(&self) -> usize;
 }
 
 /// Blocks of a filesystem that say where files are.
@@ -69,8 +119,10 @@ impl<P> Blocks<P> {
     }
 
     /// Returns what a block was waited for, which ends.
-    pub fn arrived(&mut self, number: u64) -> Option<P> {
-        self.waiting.remove(&number)
+    pub fn arrived(&mut self, number: u64, keeper: &mut Keeper<'_>) -> Option<P> {
+        let purpose = self.waiting.remove(&number)?;
+        keeper.left.waiting += 1;
+        Some(purpose)
     }
 
     /// Reads a block of which `is_wanted` says that it is one, unless it was read before or is not here.
@@ -79,13 +131,14 @@ impl<P> Blocks<P> {
         volume: &Volume<'_>,
         number: u64,
         is_wanted: impl Fn(&[u8]) -> bool,
+        keeper: &mut Keeper<'_>,
     ) -> Option<Vec<u8>> {
-        if self.read.contains(&number) {
+        if self.read.contains(&number) || keeper.is_full() {
             return None;
         }
         let place = number.checked_mul(self.len)?;
         let bytes = volume.read(place, self.len as usize).ok()?;
-        if !is_wanted(&bytes) {
+        if !is_wanted(&bytes) || !take(&mut keeper.left.blocks, 1) {
             return None;
         }
         self.read.insert(number);
@@ -98,9 +151,11 @@ impl<P> Blocks<P> {
         volume: &Volume<'_>,
         number: u64,
         purpose: P,
+        keeper: &mut Keeper<'_>,
     ) -> Option<Vec<u8>> {
-        let found = self.read(volume, number, |_| true);
-        if !self.read.contains(&number) && self.waiting.len() < MAX_WAITING {
+        let found = self.read(volume, number, |_| true, keeper);
+        let is_known = self.read.contains(&number) || self.waiting.contains_key(&number);
+        if !is_known && take(&mut keeper.left.waiting, 1) {
             self.waiting.insert(number, purpose);
         }
         found
@@ -111,13 +166,23 @@ impl<P> Blocks<P> {
 ///
 /// A filesystem that was not unmounted is followed as it is stored: what its journal has besides is not known. An image is its author's input: what
 /// contradicts itself is left alone, and at most 2^18 pieces are found.
-#[derive(Default)]
 pub struct ArrivingFiles {
     is_partitioned: bool,
     /// Partitions whose filesystem is not known yet.
     unknown: Vec<Range>,
     volumes: Vec<(Range, Box<dyn Files>)>,
-    found: usize,
+    left: Left,
+}
+
+impl Default for ArrivingFiles {
+    fn default() -> ArrivingFiles {
+        ArrivingFiles {
+            is_partitioned: false,
+            unknown: Vec::new(),
+            volumes: Vec::new(),
+            left: MOST,
+        }
+    }
 }
 
 impl ArrivingFiles {
@@ -126,7 +191,7 @@ impl ArrivingFiles {
     /// `image` answers with an error for bytes that are not here.
     pub fn note(&mut self, image: &dyn ReadAt, range: Range) -> Noted {
         let mut noted = Noted::default();
-        if self.found >= MAX_PIECES {
+        if self.left.pieces == 0 {
             return noted;
         }
         self.open(image, range, &mut noted);
@@ -135,12 +200,15 @@ impl ArrivingFiles {
             if within.0 < within.1 {
                 let volume = volume(image, *bounds);
                 let range = (within.0 - bounds.0, within.1 - bounds.0);
-                let mut keep = |piece| noted.pieces.push(in_image(piece, number, bounds.0));
-                files.note(&volume, range, &mut keep);
+                let mut keeper = Keeper {
+                    left: &mut self.left,
+                    pieces: &mut noted.pieces,
+                    volume: number,
+                    start: bounds.0,
+                };
+                files.note(&volume, range, &mut keeper);
             }
         }
-        noted.pieces.truncate(MAX_PIECES - self.found);
-        self.found += noted.pieces.len();
         noted
     }
 
@@ -158,7 +226,7 @@ impl ArrivingFiles {
                 self.unknown.push(bounds);
                 continue;
             }
-            match open(&volume(image, bounds)) {
+            match open(&volume(image, bounds), self.left.tables) {
                 Ok(Some(files)) => self.add(image, bounds, files, noted),
                 Ok(None) => {}
                 Err(Refusal::Source(_)) => self.unknown.push(bounds),
@@ -178,19 +246,25 @@ impl ArrivingFiles {
         mut files: Box<dyn Files>,
         noted: &mut Noted,
     ) {
-        let number = self.volumes.len() as u64;
-        let mut keep = |piece| noted.pieces.push(in_image(piece, number, bounds.0));
-        files.note_all(&volume(image, bounds), &mut keep);
+        self.left.tables = self.left.tables.saturating_sub(files.tables());
+        let mut keeper = Keeper {
+            left: &mut self.left,
+            pieces: &mut noted.pieces,
+            volume: self.volumes.len() as u64,
+            start: bounds.0,
+        };
+        files.note_all(&volume(image, bounds), &mut keeper);
         self.volumes.push((bounds, files));
     }
 }
 
-/// Takes the filesystem of a volume whose superblock and descriptors are here; none if it is of no known kind. `Refusal::Source` if they are not here.
-fn open(volume: &Volume<'_>) -> Result<Option<Box<dyn Files>>, Refusal> {
+/// Takes the filesystem of a volume whose superblock and descriptors are here, and that has so many tables of inodes at most; none if it is of no known
+/// kind. `Refusal::Source` if they are not here.
+fn open(volume: &Volume<'_>, tables: usize) -> Result<Option<Box<dyn Files>>, Refusal> {
     Ok(
         match (ext4::recognises(volume)?, xfs::recognises(volume)?) {
             (true, false) if !has_other_signature(volume)? => {
-                Some(Box::new(ext4::Arriving::open(volume)?))
+                Some(Box::new(ext4::Arriving::open(volume, tables)?))
             }
             (false, true) => Some(Box::new(xfs::Arriving::open(volume)?)),
             _ => None,

@@ -27,6 +27,10 @@ const RO_COMPAT_CHECKSUM: u32 = 0x400;
 const BLOCK_UNINIT: u16 = 2;
 /// Most groups: 128 TiB with blocks of 4 KiB.
 const MAX_GROUPS: u64 = 1 << 20;
+/// Fewest blocks of a group, unless there is but one: mke2fs creates none with fewer.
+const LEAST_PER_GROUP: u64 = 256;
+/// Bytes of groups' descriptors that are read at a time: whole ones.
+const DESCRIPTORS_PIECE: u64 = 1 << 16;
 
 /// Returns whether a superblock is there.
 ///
@@ -200,6 +204,7 @@ impl Layout {
             && self.per_group % 8 == 0
             && self.descriptor_len.is_power_of_two()
             && (32..=1024).contains(&self.descriptor_len)
+            && (self.per_group >= LEAST_PER_GROUP || self.group_count() == 1)
             && self.table_blocks <= self.per_group
             && self.group_count() <= MAX_GROUPS;
         match sane {
@@ -233,13 +238,29 @@ impl Layout {
     }
 
     fn groups(&self, volume: &Volume<'_>) -> Result<Vec<Group>, Refusal> {
+        let mut groups = Vec::new();
+        self.each_group(volume, |_, group| groups.push(group))?;
+        Ok(groups)
+    }
+
+    /// Hands over each group's number and descriptor, in order. A piece of the descriptors is in memory at a time.
+    fn each_group(
+        &self,
+        volume: &Volume<'_>,
+        mut take: impl FnMut(u32, Group),
+    ) -> Result<(), Refusal> {
         let len = self.group_count() * self.descriptor_len;
-        let bytes = volume.read((self.first_block + 1) * self.block, len as usize)?;
-        bytes
-            .chunks(self.descriptor_len as usize)
-            .zip(0u32..)
-            .map(|(descriptor, number)| self.group(descriptor, number))
-            .collect()
+        let start = (self.first_block + 1) * self.block;
+        let mut numbers = 0u32..;
+        for at in (0..len).step_by(DESCRIPTORS_PIECE as usize) {
+            let piece = DESCRIPTORS_PIECE.min(len - at) as usize;
+            let bytes = volume.read(start + at, piece)?;
+            for (descriptor, number) in bytes.chunks(self.descriptor_len as usize).zip(&mut numbers)
+            {
+                take(number, self.group(descriptor, number)?);
+            }
+        }
+        Ok(())
     }
 
     fn group(&self, descriptor: &[u8], number: u32) -> Result<Group, Refusal> {

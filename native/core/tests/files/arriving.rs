@@ -295,3 +295,152 @@ proptest! {
         }
     }
 }
+
+/// An image of a filesystem of as many groups whose tables of inodes are all of one block, and of which all is here; it is in no memory.
+struct Crafted {
+    groups: u64,
+    block: Vec<u8>,
+}
+
+const GROUP_BLOCKS: u64 = 32_768;
+const TABLE_BLOCKS: u64 = 16_384;
+
+impl Crafted {
+    /// Each inode has four extents.
+    fn new(groups: u64) -> Crafted {
+        let mut inode = [0; 128];
+        inode[..2].copy_from_slice(&0x81a4u16.to_le_bytes());
+        inode[0x1a] = 1;
+        inode[0x20..0x24].copy_from_slice(&0x8_0000u32.to_le_bytes());
+        inode[0x28..0x30].copy_from_slice(&[0x0a, 0xf3, 4, 0, 4, 0, 0, 0]);
+        for k in 0..4u8 {
+            let extent = &mut inode[0x34 + 12 * usize::from(k)..][..12];
+            (extent[0], extent[4], extent[8]) = (8 * k, 1, 1 + k);
+        }
+        Crafted {
+            groups,
+            block: inode.repeat(BLOCK / 128),
+        }
+    }
+
+    fn superblock(&self) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        let inodes = TABLE_BLOCKS * BLOCK as u64 / 128;
+        let words = [
+            (0x4, self.groups * GROUP_BLOCKS),
+            (0x18, 2),
+            (0x20, GROUP_BLOCKS),
+            (0x24, GROUP_BLOCKS),
+            (0x28, inodes),
+            (0x38, 0x1_ef53),
+            (0x4c, 1),
+            (0x58, 128),
+            (0x60, 0x42),
+        ];
+        for (at, word) in words {
+            block[1024 + at..][..4].copy_from_slice(&(word as u32).to_le_bytes());
+        }
+        block
+    }
+
+    fn descriptors(&self) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        for (group, descriptor) in (0..self.groups).zip(block.chunks_mut(32)) {
+            let first = group * GROUP_BLOCKS;
+            for (word, within) in (0..).zip([100, 101, 128]) {
+                let number = (first + within) as u32;
+                descriptor[4 * word..4 * word + 4].copy_from_slice(&number.to_le_bytes());
+            }
+        }
+        block
+    }
+}
+
+impl ReadAt for Crafted {
+    fn len(&self) -> u64 {
+        self.groups * GROUP_BLOCKS * BLOCK as u64
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        let (number, within) = (offset / BLOCK as u64, offset as usize % BLOCK);
+        let block = match number {
+            0 => self.superblock(),
+            1 => self.descriptors(),
+            _ => self.block.clone(),
+        };
+        buf.copy_from_slice(&block[within..within + buf.len()]);
+        Ok(())
+    }
+}
+
+#[test]
+fn what_is_found_is_bounded_while_it_is_collected() {
+    let image = Crafted::new(8);
+    let mut files = ArrivingFiles::default();
+    let noted = files.note(&image, (0, BLOCK as u64));
+    assert_eq!(noted.refusals, Vec::<String>::new());
+    // Of the 2^24 extents that the tables have.
+    assert_eq!(noted.pieces.len(), 1 << 18);
+    assert!(noted.pieces.capacity() <= 1 << 19);
+    let again = files.note(&image, (0, image.len()));
+    assert_eq!(again, Noted::default());
+}
+
+/// A sparse image: a superblock, and zeros.
+struct Sparse {
+    superblock: Vec<u8>,
+    len: u64,
+    longest_read: std::sync::atomic::AtomicUsize,
+}
+
+impl ReadAt for Sparse {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        let order = std::sync::atomic::Ordering::Relaxed;
+        self.longest_read.fetch_max(buf.len(), order);
+        buf.fill(0);
+        let start = offset as usize;
+        for (at, byte) in (start..).zip(buf) {
+            *byte = self.superblock.get(at).copied().unwrap_or(0);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_superblock_of_absurdly_many_groups_is_refused_and_takes_no_memory() {
+    let mut superblock = vec![0; 2048];
+    let groups = 1u32 << 20;
+    for (per_group, is_absurd) in [(8, true), (256, false)] {
+        let words = [
+            (0x4, per_group * groups),
+            (0x14, 1),
+            (0x20, per_group),
+            (0x24, per_group),
+            (0x28, 8),
+            (0x4c, 1),
+            (0x60, 0xc2),
+        ];
+        for (at, word) in words {
+            superblock[1024 + at..][..4].copy_from_slice(&word.to_le_bytes());
+        }
+        for (at, half) in [(0x38, 0xef53u16), (0x3a, 1), (0x58, 128), (0xfe, 1024)] {
+            superblock[1024 + at..][..2].copy_from_slice(&half.to_le_bytes());
+        }
+        let image = Sparse {
+            superblock: superblock.clone(),
+            len: u64::from(per_group) * u64::from(groups) * 1024 + (1 << 20),
+            longest_read: Default::default(),
+        };
+        let noted = ArrivingFiles::default().note(&image, (0, 4096));
+        assert_eq!(noted.refusals.len(), 1, "{per_group} blocks");
+        assert_eq!(noted.refusals[0].contains("contradicts"), is_absurd);
+        let map = map_files(&image).unwrap();
+        assert!(map.extents.len() < 9);
+        let longest = image.longest_read.into_inner();
+        assert!(longest <= 1 << 20, "{longest} bytes at once");
+    }
+}

@@ -39,15 +39,15 @@ pub enum ProfileFileError {
     TooLong,
     /// The file is not JSON, or an entry of it cannot be used.
     #[error(
-        "{0}; expected a list of [chunk, count, mean_us], or an object with one as \"profile\""
+        "{0}; expected an object with a list of [chunk, count, mean_us] as \"profile\", and the bytes of its chunks as \"chunk\""
     )]
     Content(#[from] serde_json::Error),
     /// Rows that make no profile.
     #[error("{0}")]
     Rows(#[from] ProfileError),
-    /// The object has no profile.
-    #[error("the object has no \"profile\": name the output of diffcache lazy replay")]
-    Absent,
+    /// The object has no profile, or does not say of which chunks.
+    #[error("the object has no \"{0}\": name the output of diffcache lazy replay")]
+    Absent(&'static str),
 }
 
 type Row = (Chunk, u64, f64);
@@ -65,39 +65,43 @@ pub fn load(path: &Path, chunks: u64) -> Result<Profile, ProfileFileError> {
         return Err(ProfileFileError::TooLong);
     }
     let mut json = serde_json::Deserializer::from_slice(&text);
-    let rows = json.deserialize_any(Document { chunks })?;
+    let found = json.deserialize_map(Document { chunks })?;
     json.end()?;
-    Ok(Profile::from_rows(rows.ok_or(ProfileFileError::Absent)?)?)
+    let rows = found.rows.ok_or(ProfileFileError::Absent("profile"))?;
+    match found.has_chunk {
+        true => Ok(Profile::from_rows(rows)?),
+        false => Err(ProfileFileError::Absent("chunk")),
+    }
 }
 
-/// A list of rows, or an object with one.
+/// What an object has.
+#[derive(Default)]
+struct Found {
+    rows: Option<Vec<Row>>,
+    has_chunk: bool,
+}
+
+/// An object with rows, and the bytes of a chunk.
 struct Document {
     chunks: u64,
 }
 
 impl<'de> Visitor<'de> for Document {
-    type Value = Option<Vec<Row>>;
+    type Value = Found;
 
     fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
-        formatter.write_str("a list or an object")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
-        let rows = Rows {
-            chunks: self.chunks,
-        };
-        rows.visit_seq(seq).map(Some)
+        formatter.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
+        let mut found = Found::default();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "profile" => {
                     let rows = Rows {
                         chunks: self.chunks,
                     };
-                    found = Some(map.next_value_seed(rows)?);
+                    found.rows = Some(map.next_value_seed(rows)?);
                 }
                 "chunk" => {
                     let chunk: u64 = map.next_value()?;
@@ -106,6 +110,7 @@ impl<'de> Visitor<'de> for Document {
                             "its chunks have {chunk} bytes, not {CHUNK}"
                         )));
                     }
+                    found.has_chunk = true;
                 }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
@@ -273,17 +278,26 @@ mod tests {
         Ok(profile.rows().collect())
     }
 
+    fn parse_rows(rows: &str) -> Result<Vec<Row>, String> {
+        parse(&format!(r#"{{"chunk":262144,"profile":{rows}}}"#))
+    }
+
     #[test]
-    fn a_list_and_an_object_are_profiles() {
+    fn an_object_with_rows_and_the_bytes_of_a_chunk_is_a_profile() {
         let rows = vec![(3, 2, 1.5), (9, 1, 0.0)];
-        assert_eq!(Ok(rows.clone()), parse("[[3,2,1.5],[9,1,0]]"));
-        let object = r#"{"mode":"later","events":[{"a":[1]}],"profile":[[9,1,0],[3,2,1.5]]}"#;
+        let object = r#"{"mode":"later","events":[{"a":[1]}],"profile":[[9,1,0],[3,2,1.5]],"chunk":262144}"#;
         assert_eq!(Ok(rows.clone()), parse(object));
-        assert_eq!(
-            Ok(rows),
-            parse(r#"{"chunk":262144,"profile":[[9,1,0],[3,2,1.5]]}"#)
-        );
-        assert_eq!(Ok(vec![]), parse("[]"));
+        assert_eq!(Ok(rows), parse_rows("[[9,1,0],[3,2,1.5]]"));
+        assert_eq!(Ok(vec![]), parse_rows("[]"));
+    }
+
+    /// Regression: rows of other chunks were used as if they were of these.
+    #[test]
+    fn a_profile_that_does_not_say_of_which_chunks_it_is_is_refused() {
+        for text in ["[[3,2,1.5]]", r#"{"profile":[[3,2,1.5]]}"#] {
+            let found = parse(text).unwrap_err();
+            assert!(found.contains("\"chunk\""), "{text}: {found}");
+        }
     }
 
     #[test]
@@ -302,12 +316,17 @@ mod tests {
             ("[[0,1]]", "entry 0: invalid length"),
             ("[[0,1,1,1]]", "entry 0:"),
             ("[[0,1,null]]", "entry 0:"),
-            ("[[0,1,1],[1,", "entry 1: EOF"),
-            ("[[0,1,1]] x", "trailing"),
+            ("null", "a list of rows"),
+            ("[]} x", "trailing"),
+        ] {
+            let found = parse_rows(text).unwrap_err();
+            assert!(found.contains(reason), "{text}: {found}");
+        }
+        for (text, reason) in [
+            (r#"{"profile":[[0,1,1],[1,"#, "entry 1: EOF"),
             ("", "EOF"),
             ("7", "invalid type"),
             ("{}", "no \"profile\""),
-            (r#"{"profile":null}"#, "a list of rows"),
             (
                 r#"{"chunk":4096,"profile":[]}"#,
                 "its chunks have 4096 bytes",

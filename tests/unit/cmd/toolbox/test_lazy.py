@@ -80,7 +80,7 @@ class TestReplay(LazyTestCase):
     def test_fields(self):
         found = self.replay('on-demand')
         self.assertEqual(
-            ['mode', 'boot_s', 'stall_s', 'misses', 'prefetched',
+            ['mode', 'chunk', 'boot_s', 'stall_s', 'misses', 'prefetched',
              'prefetched_used', 'wasted_bytes', 'wan_bytes', 'lan_bytes',
              'unique_bytes', 'bound_s', 'tree', 'instances', 'profile'],
             list(found))

@@ -92,14 +92,14 @@ class LazyFilesTest(test_lazy.LazyTestCase):
     def test_a_profile_is_shown_by_file(self):
         chunk = self.places['usr/c'] // CHUNK + 2
         profile = self.write_file('profile', json.dumps(
-            [[chunk, 3, 2e6]]).encode())
+            {'chunk': CHUNK, 'profile': [[chunk, 3, 2e6]]}).encode())
         [row] = self.call('files', profile, self.image)
         self.assertEqual(('/usr/c', None, CHUNK, 3, 2.0), (
             row['File'], row['Read'], row['In Chunks'], row['Instances'],
             row['First (s)']))
 
     def test_a_wrong_document_is_named(self):
-        for content in (b'{}', b'[[1, 2]]', b'nothing'):
+        for content in (b'{}', b'[[1, 2, 3]]', b'nothing'):
             code, _, err = self.run_command(
                 'files', self.write_file('wrong', content), self.image)
             self.assertEqual(1, code)

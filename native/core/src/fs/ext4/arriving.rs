@@ -1,10 +1,10 @@
 //! The files of ext4 whose inodes are here, while other parts of it are not.
 
-use super::super::arriving::{Blocks, FilePiece, Files};
+use super::super::arriving::{Blocks, FilePiece, Files, Keeper};
 use super::super::{refuse, Range, Refusal, Volume};
 use super::files::piece;
 use super::inodes::{Inode, InodeKind, Node, INODE_LEN};
-use super::{Group, Layout};
+use super::Layout;
 
 /// Most blocks of tables of inodes, each of which is looked at when the filesystem is found: 256 GiB with blocks of 4 KiB, as mke2fs creates it.
 const MAX_TABLE_BLOCKS: u64 = 1 << 20;
@@ -29,16 +29,19 @@ pub struct Arriving {
 
 impl Arriving {
     /// Takes a filesystem whose superblock and descriptors are here. `Refusal::Source` if they are not.
-    pub fn open(volume: &Volume<'_>) -> Result<Arriving, Refusal> {
+    pub fn open(volume: &Volume<'_>, most_tables: usize) -> Result<Arriving, Refusal> {
         let layout = Layout::read_any(volume)?;
         layout.check_inodes()?;
-        if layout.group_count() * layout.table_blocks > MAX_TABLE_BLOCKS {
-            return refuse("it has too many inodes");
+        if layout.group_count() * layout.table_blocks > MAX_TABLE_BLOCKS
+            || layout.group_count() > most_tables as u64
+        {
+            return refuse("it has too many inodes, or groups");
         }
-        let groups = layout.groups(volume)?;
-        let first = |number: u64| number * u64::from(layout.inodes_per_group) + 1;
-        let table = |(number, group): (u64, &Group)| (group.inode_table, first(number));
-        let mut tables: Vec<_> = (0..).zip(&groups).map(table).collect();
+        let mut tables = Vec::with_capacity(layout.group_count() as usize);
+        let first = |number: u32| u64::from(number) * u64::from(layout.inodes_per_group) + 1;
+        layout.each_group(volume, |number, group| {
+            tables.push((group.inode_table, first(number)));
+        })?;
         tables.sort_unstable();
         Ok(Arriving {
             blocks: Blocks::new(layout.block),
@@ -60,14 +63,8 @@ impl Arriving {
     }
 
     /// Adds what the inodes of a block say, of which the first has this number.
-    fn inodes(
-        &mut self,
-        volume: &Volume<'_>,
-        number: u64,
-        first: u64,
-        keep: &mut dyn FnMut(FilePiece),
-    ) {
-        let Some(bytes) = self.blocks.read(volume, number, |_| true) else {
+    fn inodes(&mut self, volume: &Volume<'_>, number: u64, first: u64, keeper: &mut Keeper<'_>) {
+        let Some(bytes) = self.blocks.read(volume, number, |_| true, keeper) else {
             return;
         };
         let inodes = bytes.chunks_exact(self.layout.inode_len as usize);
@@ -77,7 +74,7 @@ impl Arriving {
                 continue;
             }
             if let Some(root) = inode.extents() {
-                self.node(volume, root, (number, None), keep);
+                self.node(volume, root, (number, None), keeper);
             }
         }
     }
@@ -88,13 +85,13 @@ impl Arriving {
         volume: &Volume<'_>,
         node: &[u8],
         (inode, height): (u64, Option<u16>),
-        keep: &mut dyn FnMut(FilePiece),
+        keeper: &mut Keeper<'_>,
     ) {
         match Node::parse(node, height) {
             Ok(Node::Leaf(runs)) => {
                 for run in runs.into_iter().filter(|run| self.layout.holds(run)) {
                     let piece = piece(run, &self.layout);
-                    keep(FilePiece {
+                    keeper.keep(FilePiece {
                         start: piece.start,
                         end: piece.end,
                         file: inode,
@@ -105,8 +102,8 @@ impl Arriving {
             Ok(Node::Inner(children, height)) => {
                 for child in children {
                     let place = Place { inode, height };
-                    if let Some(bytes) = self.blocks.read_or_wait(volume, child, place) {
-                        self.node(volume, &bytes, (inode, Some(height)), keep);
+                    if let Some(bytes) = self.blocks.read_or_wait(volume, child, place, keeper) {
+                        self.node(volume, &bytes, (inode, Some(height)), keeper);
                     }
                 }
             }
@@ -116,24 +113,31 @@ impl Arriving {
 }
 
 impl Files for Arriving {
-    fn note(&mut self, volume: &Volume<'_>, range: Range, keep: &mut dyn FnMut(FilePiece)) {
+    fn note(&mut self, volume: &Volume<'_>, range: Range, keeper: &mut Keeper<'_>) {
         for number in self.blocks.of(range) {
             if let Some(first) = self.first_inode(number) {
-                self.inodes(volume, number, first, keep);
-            } else if let Some(place) = self.blocks.arrived(number) {
-                if let Some(bytes) = self.blocks.read_or_wait(volume, number, place) {
-                    self.node(volume, &bytes, (place.inode, Some(place.height)), keep);
+                self.inodes(volume, number, first, keeper);
+            } else if let Some(place) = self.blocks.arrived(number, keeper) {
+                if let Some(bytes) = self.blocks.read_or_wait(volume, number, place, keeper) {
+                    self.node(volume, &bytes, (place.inode, Some(place.height)), keeper);
                 }
             }
         }
     }
 
-    fn note_all(&mut self, volume: &Volume<'_>, keep: &mut dyn FnMut(FilePiece)) {
+    fn note_all(&mut self, volume: &Volume<'_>, keeper: &mut Keeper<'_>) {
         for (table, first) in self.tables.clone() {
             for at in 0..self.layout.table_blocks {
+                if keeper.is_full() {
+                    return;
+                }
                 let inode = first + at * self.inodes_per_block();
-                self.inodes(volume, table + at, inode, keep);
+                self.inodes(volume, table + at, inode, keeper);
             }
         }
+    }
+
+    fn tables(&self) -> usize {
+        self.tables.len()
     }
 }

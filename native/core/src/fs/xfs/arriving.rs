@@ -4,7 +4,7 @@
 //! number, so that those that a guest reads are recognised. Checksums are not compared: a forger computes them as well, and a wrong answer
 //! costs no more than chunks that were fetched in vain.
 
-use super::super::arriving::{Blocks, FilePiece, Files};
+use super::super::arriving::{Blocks, FilePiece, Files, Keeper};
 use super::super::{refuse, Range, Refusal, Volume, Words};
 use super::Layout;
 
@@ -74,28 +74,22 @@ impl Arriving {
     }
 
     /// Adds what the inodes of a block say, if it has some.
-    fn inodes(&mut self, volume: &Volume<'_>, number: u64, keep: &mut dyn FnMut(FilePiece)) {
+    fn inodes(&mut self, volume: &Volume<'_>, number: u64, keeper: &mut Keeper<'_>) {
         let first = self.first_inode(number);
         let is_first = |bytes: &[u8]| is_inode(bytes, first);
-        let Some(bytes) = self.blocks.read(volume, number, is_first) else {
+        let Some(bytes) = self.blocks.read(volume, number, is_first, keeper) else {
             return;
         };
         let inodes = bytes.chunks_exact(self.layout.inode_len as usize);
         for (number, inode) in (first..).zip(inodes) {
             if is_inode(inode, number) && is_file(inode) {
-                self.inode(volume, inode, number, keep);
+                self.inode(volume, inode, number, keeper);
             }
         }
     }
 
     /// Adds the extents of an inode, or of the tree below it.
-    fn inode(
-        &mut self,
-        volume: &Volume<'_>,
-        inode: &[u8],
-        number: u64,
-        keep: &mut dyn FnMut(FilePiece),
-    ) {
+    fn inode(&mut self, volume: &Volume<'_>, inode: &[u8], number: u64, keeper: &mut Keeper<'_>) {
         // In units of 8 bytes; behind them are attributes.
         let len = match usize::from(inode[82]) * 8 {
             0 => inode.len() - CORE_LEN,
@@ -105,7 +99,7 @@ impl Arriving {
         match inode[5] {
             EXTENTS => {
                 let count = extent_count(inode).min((len / RECORD) as u64) as usize;
-                self.extents(&fork[..count * RECORD], number, keep);
+                self.extents(&fork[..count * RECORD], number, keeper);
             }
             TREE => {
                 let level = Words(fork).be16(0);
@@ -117,7 +111,7 @@ impl Arriving {
                         inode: number,
                         level,
                     },
-                    keep,
+                    keeper,
                 );
             }
             _ => {}
@@ -130,7 +124,7 @@ impl Arriving {
         volume: &Volume<'_>,
         children: &[u64],
         above: Place,
-        keep: &mut dyn FnMut(FilePiece),
+        keeper: &mut Keeper<'_>,
     ) {
         let Some(level) = above
             .level
@@ -142,21 +136,16 @@ impl Arriving {
         let place = Place { level, ..above };
         for child in children {
             let block = self.block_of(*child);
-            let bytes = block.and_then(|block| self.blocks.read_or_wait(volume, block, place));
+            let bytes =
+                block.and_then(|block| self.blocks.read_or_wait(volume, block, place, keeper));
             if let Some(bytes) = bytes {
-                self.node(volume, &bytes, place, keep);
+                self.node(volume, &bytes, place, keeper);
             }
         }
     }
 
     /// Adds what a node says. What is no node of the inode at this level says nothing.
-    fn node(
-        &mut self,
-        volume: &Volume<'_>,
-        node: &[u8],
-        place: Place,
-        keep: &mut dyn FnMut(FilePiece),
-    ) {
+    fn node(&mut self, volume: &Volume<'_>, node: &[u8], place: Place, keeper: &mut Keeper<'_>) {
         let words = Words(node);
         let is_node = node.starts_with(NODE_MAGIC)
             && words.be16(4) == place.level
@@ -166,16 +155,16 @@ impl Arriving {
         }
         if place.level > 0 {
             let children = children(node, NODE_HEADER, words.be16(6));
-            self.nodes(volume, &children, place, keep);
+            self.nodes(volume, &children, place, keeper);
             return;
         }
         let records = &node[NODE_HEADER..];
         let count = usize::from(words.be16(6)).min(records.len() / RECORD);
-        self.extents(&records[..count * RECORD], place.inode, keep);
+        self.extents(&records[..count * RECORD], place.inode, keeper);
     }
 
     /// Adds extents: a flag for those without content, the position, block and count in 54, 52 and 21 bits.
-    fn extents(&self, records: &[u8], inode: u64, keep: &mut dyn FnMut(FilePiece)) {
+    fn extents(&self, records: &[u8], inode: u64, keeper: &mut Keeper<'_>) {
         for record in records.chunks_exact(RECORD) {
             let (high, low) = (Words(record).be64(0), Words(record).be64(8));
             let (is_unwritten, position) = (high >> 63 == 1, high << 1 >> 10);
@@ -186,7 +175,7 @@ impl Arriving {
             };
             if count > 0 && !is_unwritten {
                 let block = self.layout.block;
-                keep(FilePiece {
+                keeper.keep(FilePiece {
                     start: start * block,
                     end: (start + count) * block,
                     file: inode,
@@ -198,20 +187,24 @@ impl Arriving {
 }
 
 impl Files for Arriving {
-    fn note(&mut self, volume: &Volume<'_>, range: Range, keep: &mut dyn FnMut(FilePiece)) {
+    fn note(&mut self, volume: &Volume<'_>, range: Range, keeper: &mut Keeper<'_>) {
         for number in self.blocks.of(range) {
-            if let Some(place) = self.blocks.arrived(number) {
-                if let Some(bytes) = self.blocks.read_or_wait(volume, number, place) {
-                    self.node(volume, &bytes, place, keep);
+            if let Some(place) = self.blocks.arrived(number, keeper) {
+                if let Some(bytes) = self.blocks.read_or_wait(volume, number, place, keeper) {
+                    self.node(volume, &bytes, place, keeper);
                 }
             } else {
-                self.inodes(volume, number, keep);
+                self.inodes(volume, number, keeper);
             }
         }
     }
 
     /// Nothing: where inodes are is not known.
-    fn note_all(&mut self, _: &Volume<'_>, _: &mut dyn FnMut(FilePiece)) {}
+    fn note_all(&mut self, _: &Volume<'_>, _: &mut Keeper<'_>) {}
+
+    fn tables(&self) -> usize {
+        0
+    }
 }
 
 fn is_inode(bytes: &[u8], number: u64) -> bool {
