@@ -187,13 +187,19 @@ function grant_diffcache_capabilities {
 
 # configure_diffcache_lazy: what the agent and diffcached share is in the agent's
 # file. diffcached mounts file systems, and marks processes that writing depends
-# on. A restart leaves the processes that guests read through.
+# on. A restart leaves the processes that guests read through. Nova and QEMU read
+# images as members of a group.
 function configure_diffcache_lazy {
     local dropin=$DIFFCACHE_LAZY_DROPINS/lazy.conf
     iniset "$DIFFCACHE_AGENT_CONF" lazy socket \
         "$DIFFCACHE_LAZY_STATE/diffcached.sock"
     iniset "$DIFFCACHE_AGENT_CONF" lazy state_dir "$DIFFCACHE_LAZY_STATE"
     iniset "$DIFFCACHE_AGENT_CONF" lazy mount "$DIFFCACHE_LAZY_STATE/mount"
+    iniset "$DIFFCACHE_AGENT_CONF" lazy image_group "$DIFFCACHE_IMAGE_GROUP"
+    getent group "$DIFFCACHE_IMAGE_GROUP" >/dev/null \
+        || sudo groupadd "$DIFFCACHE_IMAGE_GROUP"
+    add_user_to_group "$STACK_USER" "$DIFFCACHE_IMAGE_GROUP"
+    add_user_to_group "$DIFFCACHE_QEMU_USER" "$DIFFCACHE_IMAGE_GROUP"
     grant_diffcache_capabilities "$dropin" "CAP_SYS_ADMIN CAP_SYS_RESOURCE"
     iniset -sudo "$dropin" Service KillMode process
 }

@@ -39,12 +39,15 @@ def configuration(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
         raise exceptions.InvalidInput(
             '[lazy] socket is not set; name a socket, for this service and'
             ' for the agent.')
-    group = groups.number('[lazy] socket_group', conf.lazy.socket_group)
     plane = conf.data_plane
     identity = {name: plane[name] or None for name in _IDENTITY}
     if not plane.key_file:
         identity['key_name'] = None
-    return {'socket': os.path.abspath(conf.lazy.socket), 'socket_group': group,
+    return {'socket': os.path.abspath(conf.lazy.socket),
+            'socket_group': groups.number('[lazy] socket_group',
+                                          conf.lazy.socket_group),
+            'image_group': groups.number('[lazy] image_group',
+                                         conf.lazy.image_group),
             'state': os.path.abspath(conf.lazy.state_dir),
             'mount': os.path.abspath(conf.lazy.mount),
             'mounter': _path(conf.lazy.mounter),

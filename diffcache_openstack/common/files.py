@@ -104,6 +104,22 @@ def sync_directory(path: pathlib.Path) -> None:
         os.close(fd)
 
 
+def is_there(path: Path) -> bool:
+    """Return whether there is anything at a path.
+
+    :func:`os.path.exists` takes every failure for absence: what is removed,
+    replaced or given up because something is gone must not be so because it
+    could not be seen.
+
+    :raises OSError: that cannot be seen
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def is_full(error: OSError) -> bool:
     """Return whether a filesystem, quota or file size limit is exhausted."""
     return error.errno in _FULL

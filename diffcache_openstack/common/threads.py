@@ -52,6 +52,22 @@ class KeyedLocks:
         finally:
             self._count(key, -1)
 
+    @contextlib.contextmanager
+    def attempt(self, key: typing.Hashable
+                ) -> collections.abc.Iterator[bool]:
+        """Hold the lock of a key if no thread holds it now.
+
+        :returns: whether it is held
+        """
+        lock = self._count(key, 1)
+        is_held = lock.acquire(blocking=False)
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                lock.release()
+            self._count(key, -1)
+
     def _count(self, key: typing.Hashable, change: int) -> threading.Lock:
         with self._lock:
             lock, users = self._held.get(key, (threading.Lock(), 0))

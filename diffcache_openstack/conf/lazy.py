@@ -59,6 +59,15 @@ of Nova and of QEMU need to pass through it. The unit diffcache-lazy-mount
 names it, too.
 '''),
     cfg.StrOpt(
+        'image_group',
+        sample_default='diffcache-images',
+        help='''
+Group that may read the images below ``mount``, private ones among them: the
+users of Nova and of QEMU have to be in it, and no others should be. If it is
+not set, only root, the user that diffcached runs as and its group read them.
+Holds for images that are served from then on.
+'''),
+    cfg.StrOpt(
         'mounter',
         sample_default='/run/diffcache-lazy-mount.sock',
         help='''

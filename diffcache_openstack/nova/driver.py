@@ -25,6 +25,7 @@ from oslo_utils import fileutils
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.common import local_client
 from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import host_keys
@@ -156,7 +157,7 @@ class LibvirtDriver(driver.LibvirtDriver):
             name, external=True,
             lock_path=self.image_cache_manager.lock_path)
         def cached() -> bool:
-            if os.path.exists(path):
+            if files.is_there(path):
                 return super(LibvirtDriver, self).cache_image(
                     context, image_id)
             fileutils.ensure_tree(self.image_cache_manager.cache_dir)

@@ -18,6 +18,7 @@ other base image, and servers that run open that.
 
 import collections.abc
 import contextlib
+import errno
 import logging
 import os
 import pathlib
@@ -27,6 +28,7 @@ import typing
 from oslo_utils import fileutils
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.common import local_client
 from diffcache_openstack.nova import boot_modes
 from diffcache_openstack.nova import source as sources
@@ -145,27 +147,40 @@ class LazyBases:
             returns whether no server reads what was there before
         """
         for served in self._all_served():
-            self._forget_servers(served, folder.parent)
-            bases = {image_id: folder / name_of(image_id)
-                     for image_id in served['image_ids']}
-            if served.get('held'):
-                for image_id, base in bases.items():
-                    if links_to(base, served['path']):
-                        self._replace(_wanted(image_id, served), base, locked)
-                # All, before what they read is removed.
-                if not all([leave(base) for base in bases.values()
-                            if base.is_file() and not base.is_symlink()]):
-                    continue
-            with self._linking:
-                if not any(links_to(base, served['path'])
-                           for base in bases.values()):
-                    self._release(served['content_id'])
+            try:
+                self._look_at(served, folder, name_of, locked, leave)
+            except OSError as error:
+                # What cannot be seen is not gone: nothing is released.
+                LOG.warning('Could not check who reads content %s: %s',
+                            served['content_id'], error)
+
+    def _look_at(self, served: dict[str, typing.Any], folder: pathlib.Path,
+                 name_of: collections.abc.Callable[[str], str],
+                 locked: Locked,
+                 leave: collections.abc.Callable[[pathlib.Path], bool]
+                 ) -> None:
+        self._forget_servers(served, folder.parent)
+        bases = {image_id: folder / name_of(image_id)
+                 for image_id in served['image_ids']}
+        if served.get('held'):
+            for image_id, base in bases.items():
+                if links_to(base, served['path']):
+                    self._replace(_wanted(image_id, served), base, locked)
+            # All, before what they read is removed.
+            if not all([leave(base) for base in bases.values()
+                        if files.is_there(base)
+                        and not base.is_symlink()]):
+                return
+        with self._linking:
+            if not any(links_to(base, served['path'])
+                       for base in bases.values()):
+                self._release(served['content_id'])
 
     def _forget_servers(self, served: dict[str, typing.Any],
                         instances: pathlib.Path) -> None:
         """Announce servers that have left: their folders are gone."""
         for server_id in served.get('servers', []):
-            if not (instances / server_id).exists():
+            if not files.is_there(instances / server_id):
                 self._client.remove_lazy_server(server_id)
 
     def _all_served(self) -> list[dict[str, typing.Any]]:
@@ -227,11 +242,17 @@ def place_link(path: str, target: str) -> None:
 
 
 def links_to(base: pathlib.Path, path: typing.Any) -> bool:
-    """Return whether a file is a link to a path."""
+    """Return whether a file is a link to a path.
+
+    :raises OSError: that cannot be seen
+    """
     try:
         return os.readlink(base) == path
-    except OSError:
-        return False
+    except OSError as error:
+        # It is no link, or there is nothing.
+        if error.errno in (errno.EINVAL, errno.ENOENT, errno.ENOTDIR):
+            return False
+        raise
 
 
 class Watch:

@@ -88,7 +88,7 @@ def _allocate(handle: int, before: int, size: int) -> None:
 
 def _is_new_or_store(directory: pathlib.Path) -> bool:
     """Return whether a directory is a store, empty, or not there."""
-    if (directory / _LOCK).exists() or not directory.exists():
+    if files.is_there(directory / _LOCK) or not files.is_there(directory):
         return True
     return all(name == _OF_FILESYSTEM for name in os.listdir(directory))
 
@@ -157,9 +157,9 @@ class FileStore(base.BlobStore):
 
     def put_file(self, name: str, path: pathlib.Path) -> None:
         target = self._path(name)
-        if target.exists():
-            raise exceptions.Conflict(f'There is a blob {name} already.')
         with _translated(name):
+            if files.is_there(target):
+                raise exceptions.Conflict(f'There is a blob {name} already.')
             with open(path, 'rb') as stream:
                 os.fchmod(stream.fileno(), self._modes.file)
                 # Its age counts from now.
@@ -186,9 +186,9 @@ class FileStore(base.BlobStore):
             self._path(name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        if not self._directory.exists():
-            return []
         with _translated(str(self._directory)):
+            if not files.is_there(self._directory):
+                return []
             return [entry.name for entry in os.scandir(self._directory)
                     if not entry.name.startswith('.')
                     and entry.name != _OF_FILESYSTEM]

@@ -43,6 +43,8 @@ from diffcache_openstack.agent.lazy import sources as lazy_sources
 from diffcache_openstack.agent.lazy import versions as lazy_versions
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.common import threads
 from diffcache_openstack.conf import lazy as lazy_options
 from diffcache_openstack import objects
 from diffcache_openstack.sites import view as views
@@ -127,6 +129,9 @@ def _warned(content_id: str) -> collections.abc.Iterator[None]:
 class LazyImages:
     """Has images served while they arrive, and accounts for them.
 
+    What is done with one content takes its turn, and may wait for the WAN or
+    for diffcached. Nothing that concerns other contents waits meanwhile.
+
     :param options: the group ``[lazy]``
     :param host: this host's state
     :param supply: what brings images here
@@ -147,16 +152,17 @@ class LazyImages:
             host, supply.transfers, supply.builder.sources)
         self._daemon = daemons.Daemon(options.socket) \
             if options.socket else None
+        self._turns = threads.KeyedLocks()
         self._versions: served_versions.ServedVersions | None = None
         if self._daemon is not None and versions is not None:
             self._versions = served_versions.ServedVersions(
                 self._daemon, versions, self._servers,
-                self._serving_options())
+                self._serving_options(), self._turns)
         self._sets: served_sets.ServedSets | None = None
         if self._daemon is not None and users.boot_sets is not None:
             self._sets = served_sets.ServedSets(
                 host, users.boot_sets, self._means_of_sets(self._daemon))
-        self._lock = threading.Lock()
+        # Each entry is changed in the turn of its content.
         self._served: dict[str, Served] = {}
         self._wake = threading.Event()
         self._closing = False
@@ -166,7 +172,7 @@ class LazyImages:
         transfers = self._supply.transfers
         return served_sets.Means(
             daemon, self._document, self._bring_manifest, transfers.attach,
-            transfers.detach, self._supply.may_fill)
+            transfers.detach, self._supply.may_fill, self._turns)
 
     # -- life
 
@@ -192,12 +198,11 @@ class LazyImages:
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
-        with self._lock:
-            for served in self._served.values():
-                served.uses.close()
-            self._served.clear()
-            if self._sets is not None:
-                self._sets.close()
+        for content_id in list(self._served):
+            with self._turns.of(content_id):
+                self._forget_use(content_id)
+        if self._sets is not None:
+            self._sets.close()
 
     # -- requests
 
@@ -217,7 +222,7 @@ class LazyImages:
         key = views.Key(views.TEMPLATES, template.content_id)
         if self._daemon is None:
             return {'path': None, 'reason': DISABLED}
-        with self._lock:
+        with self._turns.of(key.id):
             if key.id not in self._served:
                 reason = self._reason_against(template, key)
                 if reason:
@@ -243,8 +248,7 @@ class LazyImages:
         version = lazy_versions.Version(
             version_id, project_id, disk.version, disk.base_id,
             disk.base_name, self._arriving_base(disk, rate), (image_id,))
-        with self._lock:
-            return self._versions.open(version, rate)
+        return self._versions.open(version, rate)
 
     def _arriving_base(self, disk: objects.VersionDisk, rate: int | None
                        ) -> str | None:
@@ -291,8 +295,7 @@ class LazyImages:
             server.id for server in self._servers.of(content_id)]}
         if self._versions is not None and self._versions.owns(content_id):
             return {**common, **self._versions.describe(status)}
-        with self._lock:
-            served = self._served.get(content_id)
+        served = self._served.get(content_id)
         return {**common, 'held': served is not None and served.held,
                 'boot_set': self._is_set(content_id), 'image_ids': [
                     template.id for template
@@ -337,17 +340,16 @@ class LazyImages:
 
         :raises NotFound: it is not served
         """
-        with self._lock:
-            if self._versions is not None and self._versions.owns(content_id):
-                self._versions.release(content_id)
-                return
-            if self._is_set(content_id):
-                return  # It waits for its first server.
-            served = self._served.get(content_id)
-            if served is None:
-                raise exceptions.NotFound(
-                    f'Content {content_id} is not served while it arrives.')
-            served.released = True
+        if self._versions is not None and self._versions.owns(content_id):
+            self._versions.release(content_id)
+            return
+        if self._is_set(content_id):
+            return  # It waits for its first server.
+        served = self._served.get(content_id)
+        if served is None:
+            raise exceptions.NotFound(
+                f'Content {content_id} is not served while it arrives.')
+        served.released = True
         self._wake.set()
 
     def look(self) -> None:
@@ -359,37 +361,57 @@ class LazyImages:
             return
         if self._sets is not None:
             self._sets.prepare()
-        with self._lock:
-            # What is added meanwhile waits: it must not seem to be gone.
-            found = {each['content_id']: each
-                     for each in self._daemon.images()}
-            for content_id in self._served.keys() - found.keys():
-                self._served.pop(content_id).uses.close()
-            self._servers.keep(found)
-            if self._versions is not None:
-                self._versions.keep(found)
-            for content_id, status in found.items():
-                if self._is_set(content_id):
-                    self._renew_set(content_id, status)
-                    continue
-                with _warned(content_id):
+        found = {each['content_id']: each for each in self._daemon.images()}
+        for content_id in self._known() - found.keys():
+            self._forget_gone(content_id)
+        for content_id, status in found.items():
+            # One whose turn is taken is looked at the next time.
+            with self._turns.attempt(content_id) as is_mine, \
+                    _warned(content_id):
+                if is_mine:
                     self._look_at(content_id, status)
-            if self._sets is not None:
-                self._sets.look(found)
-            whole = self._find_whole(found)
-        # Without the lock: this reads each image to its end.
-        for content_id, served in whole:
+        if self._sets is not None:
+            self._sets.look(found)
+        # Not in its turn: this reads each image to its end.
+        for content_id, served in self._find_whole(found):
             with _warned(content_id):
                 self._hold(views.Key(views.TEMPLATES, content_id),
                            pathlib.Path(found[content_id]['data_path']),
                            served)
 
+    def _known(self) -> set[str]:
+        """Return the contents that are accounted for."""
+        versions = self._versions.content_ids() if self._versions else []
+        return {*self._served, *self._servers.all_contents(), *versions}
+
+    def _forget_gone(self, content_id: str) -> None:
+        """Forget a content that diffcached does not list, if it is gone.
+
+        It may have been added since diffcached listed the others.
+        """
+        assert self._daemon is not None
+        with self._turns.attempt(content_id) as is_mine:
+            if not is_mine:
+                return
+            with contextlib.suppress(exceptions.NotFound):
+                self._daemon.image(content_id)
+                return
+            self._forget_use(content_id)
+            self._servers.forget(content_id)
+            if self._versions is not None:
+                self._versions.forget(content_id)
+
+    def _forget_use(self, content_id: str) -> None:
+        served = self._served.pop(content_id, None)
+        if served is not None:
+            served.uses.close()
+
     def _find_whole(self, found: dict[str, daemons.Document]
                     ) -> list[tuple[str, Served]]:
         """Return the images that are whole and no objects of the host yet."""
         return [(content_id, served)
-                for content_id, served in self._served.items()
-                if found[content_id].get('complete')
+                for content_id, served in list(self._served.items())
+                if found.get(content_id, {}).get('complete')
                 and not served.held and not served.released
                 and not self._is_set(content_id)]
 
@@ -417,7 +439,7 @@ class LazyImages:
                         ' %s s at %s bytes/s at most, which could not be'
                         ' set: %s', server.id, wish.seconds, wish.rate, error)
 
-    # -- inside; the lock is held
+    # -- inside; the content's turn is taken
 
     def _reason_against(self, template: views.TemplateRef, key: views.Key
                         ) -> str | None:
@@ -542,6 +564,9 @@ class LazyImages:
         served.attached = True
 
     def _look_at(self, content_id: str, status: dict) -> None:
+        if self._is_set(content_id):
+            self._renew_set(content_id, status)
+            return
         if self._versions is not None and self._versions.owns(content_id):
             if self._versions.look_at(content_id, status) \
                     and self._end(content_id, status):
@@ -560,7 +585,7 @@ class LazyImages:
             if not served.in_cache:
                 self._drop(key, served)
             if self._end(content_id, status):
-                self._served.pop(content_id).uses.close()
+                self._forget_use(content_id)
 
     def _take_up(self, key: views.Key, status: dict) -> Served:
         """Account for an image that an earlier agent had served."""
@@ -586,7 +611,7 @@ class LazyImages:
 
         :raises DiffCacheError: no source delivers the manifest
         """
-        if self._host.held.manifest(content_id).exists():
+        if files.is_there(self._host.held.manifest(content_id)):
             return True
         template = self._host.site_map.current().content(content_id)
         if template is None or template.status != views.ACTIVE:
@@ -598,7 +623,7 @@ class LazyImages:
               ) -> None:
         """Make an object of a whole image, verified once more.
 
-        Called without the lock. The image may be removed meanwhile.
+        Called outside of its turn. The image may be removed meanwhile.
         """
         if not self._has_manifest(key.id):
             return
@@ -607,9 +632,11 @@ class LazyImages:
         os.link(data, staged)
         try:
             held.inspector.deep(key, staged, held.manifest(key.id))
-            with self._lock, contextlib.ExitStack() as stack:
-                if self._served.get(key.id) is not served or served.released:
-                    return
+            with self._turns.attempt(key.id) as is_mine, \
+                    contextlib.ExitStack() as stack:
+                if not is_mine or served.released or \
+                        self._served.get(key.id) is not served:
+                    return  # The next look tries again, if it is here.
                 held.take(key, staged)
                 stack.enter_context(held.lease(key))
                 # The bytes are the object's from now on.

@@ -29,6 +29,7 @@ from diffcache_openstack.agent.lazy import boot_sets
 from diffcache_openstack.agent.lazy import daemon as daemons
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import threads
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.sites import view as views
 
@@ -59,6 +60,7 @@ class Means(typing.NamedTuple):
     :ivar attach: lets peers read a content here, given its folder
     :ivar detach: ends that
     :ivar may_fetch: whether the windows of fills are open
+    :ivar turns: of contents
     """
 
     daemon: daemons.Daemon
@@ -67,6 +69,7 @@ class Means(typing.NamedTuple):
     attach: collections.abc.Callable[[views.Key, pathlib.Path], object]
     detach: collections.abc.Callable[[views.Key], object]
     may_fetch: collections.abc.Callable[[], bool]
+    turns: threads.KeyedLocks
 
 
 @dataclasses.dataclass
@@ -99,7 +102,10 @@ class _Failure:
 
 
 class ServedSets:
-    """Has boot sets served, and accounts for them; for one caller at a time.
+    """Has boot sets served, and accounts for them.
+
+    For the thread that looks alone, but for :meth:`hand_over` and
+    :meth:`owns`; what is done with a content takes its turn.
 
     :param host: this host's state
     :param sets: those planned for this host, and those that it has
@@ -150,7 +156,7 @@ class ServedSets:
         standing = {}
         for content_id, status in found.items():
             if content_id in alone:
-                standing[content_id] = self._tend(
+                standing[content_id] = self._tend_in_turn(
                     content_id, status, wanted.get(content_id))
             elif content_id in wanted:
                 standing[content_id] = boot_sets.Standing(
@@ -184,6 +190,13 @@ class ServedSets:
         return boot_sets.Standing(0, boot_set.FAILED, failure.message)
 
     # -- those that are served
+
+    def _tend_in_turn(self, content_id, status, wanted):
+        with self._means.turns.attempt(content_id) as is_mine:
+            # A server may have begun to boot from it.
+            if is_mine and self.owns(content_id):
+                return self._tend(content_id, status, wanted)
+            return boot_sets.Standing(_present(status), boot_set.USED)
 
     def _tend(self, content_id, status, wanted):
         """Update a set; return its state, or None if it is not served."""
@@ -326,10 +339,13 @@ class ServedSets:
         each = self._next(wanted) if is_idle else None
         if each is None:
             return
-        try:
-            self._begin(each.content_id, each)
-        except (exceptions.DiffCacheError, OSError) as error:
-            self._fail(each.content_id, error)
+        with self._means.turns.attempt(each.content_id) as is_mine:
+            if not is_mine:
+                return
+            try:
+                self._begin(each.content_id, each)
+            except (exceptions.DiffCacheError, OSError) as error:
+                self._fail(each.content_id, error)
 
     def _begin(self, content_id, wanted):
         key = views.Key(views.TEMPLATES, content_id)

@@ -22,32 +22,38 @@ import typing
 from diffcache_openstack.agent.lazy import daemon as daemons
 from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.lazy import versions as lazy_versions
+from diffcache_openstack.common import threads
 
 LOG = logging.getLogger(__name__)
 
 
 class ServedVersions:
-    """Has versions served while they arrive; for one caller at a time.
+    """Has versions served while they arrive.
+
+    All but :meth:`open` are called in the turn of the content.
 
     :param daemon: serves them
     :param versions: knows where they are, over restarts
     :param servers: that use them
     :param options: of each, as diffcached takes them
+    :param turns: of contents
     """
 
     def __init__(self, daemon: daemons.Daemon,
                  versions: lazy_versions.LazyVersions,
                  servers: lazy_servers.Servers,
-                 options: daemons.Document) -> None:
+                 options: daemons.Document, turns: threads.KeyedLocks
+                 ) -> None:
         self._daemon = daemon
         self._versions = versions
         self._servers = servers
         self._options = options
+        self._turns = turns
         # Those that no new server boots from.
         self._released: set[str] = set()
         self.disk_of = versions.disk_of
         self.content_of = versions.content_of
-        self.keep = versions.keep
+        self.content_ids = versions.content_ids
 
     def owns(self, content_id: str) -> bool:
         """Return whether a content is that of a version."""
@@ -59,6 +65,15 @@ class ServedVersions:
         prepared = self._versions.prepare(version)
         if prepared is None:
             return {'path': None, 'reason': lazy_versions.NO_MANIFEST}
+        with self._turns.of(prepared.content_id):
+            if not self.owns(prepared.content_id):
+                # It was forgotten before the turn came.
+                self._versions.prepare(version)
+            return self._add(version, prepared, rate)
+
+    def _add(self, version: lazy_versions.Version,
+             prepared: lazy_versions.Prepared, rate: int | None
+             ) -> dict[str, typing.Any]:
         limit = {} if rate is None else {'rate': rate}
         status = self._daemon.add(prepared.content_id, {
             'manifest': str(prepared.manifest), 'sources': prepared.sources,

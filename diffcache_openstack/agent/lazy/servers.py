@@ -15,7 +15,6 @@ Nova's driver names them. They are kept on disk: what their instances have read
 counts once, also after a restart of the agent.
 """
 
-import collections.abc
 import dataclasses
 import logging
 import pathlib
@@ -198,12 +197,10 @@ class Servers:
             if self._uses.pop(content_id, None) is not None:
                 self._save()
 
-    def keep(self, contents: collections.abc.Collection[str]) -> None:
-        """Forget what is not among the contents that are served."""
+    def all_contents(self) -> list[str]:
+        """Return the contents that are served, as far as they are known."""
         with self._lock:
-            for content_id in self._uses.keys() - set(contents):
-                del self._uses[content_id]
-                self._save()
+            return list(self._uses)
 
     def contents(self) -> list[str]:
         """Return the contents from which other hosts learn, with users."""

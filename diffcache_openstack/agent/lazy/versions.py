@@ -35,6 +35,7 @@ from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions as version_objects
 from diffcache_openstack.rpc import conductor_versions_api
@@ -108,6 +109,10 @@ class LazyVersions:
         self._context = contexts.RequestContext.for_service(host)
         self._directory = directory
         self._socket = socket
+        # What is brought for a content, or opened, is so in its turn: it may
+        # take long, and other contents are read meanwhile.
+        self._turns = threads.KeyedLocks()
+        # Of the fields below.
         self._lock = threading.Lock()
         self._readers: dict[str, reading.VersionReader] = {}
         # Base images that are arriving: served as long as they are open.
@@ -158,21 +163,24 @@ class LazyVersions:
             return None
         with native_errors.translated():
             content_id = _native.manifest_info(manifest)['content_id']
-        with self._lock:
-            known = self._served.get(content_id)
-            if known is not None:
-                # Another version may have the same content, maybe in the
-                # store of another project.
-                version = dataclasses.replace(known, image_ids=tuple(sorted(
-                    {*known.image_ids, *version.image_ids})))
-                store = self._stores.open(version.project_id)
-            manifest = manifest.replace(self._path(version, 'manifest'))
-            self._served[content_id] = version
-            self._renewed[content_id] = time.monotonic()
+        with self._turns.of(content_id):
+            with self._lock:
+                known = self._served.get(content_id)
+                if known is not None:
+                    # Another version may have the same content, maybe in the
+                    # store of another project.
+                    version = dataclasses.replace(
+                        known, image_ids=tuple(sorted(
+                            {*known.image_ids, *version.image_ids})))
+                manifest = manifest.replace(self._path(version, 'manifest'))
+                self._served[content_id] = version
+                self._renewed[content_id] = time.monotonic()
+                self._save()
             self._open_base(content_id, version)
-            self._save()
-        return Prepared(content_id, manifest, self._sources(
-            store, version, content_id))
+            if known is not None:
+                store = self._stores.open(version.project_id)
+            return Prepared(content_id, manifest, self._sources(
+                store, version, content_id))
 
     def _sources(self, store: version_store.VersionStore, version: Version,
                  content_id: str) -> list[dict[str, str]]:
@@ -214,25 +222,24 @@ class LazyVersions:
     def forget(self, content_id: str) -> None:
         """Note that a version is no longer served."""
         self.close(content_id)
-        with self._lock:
-            version = self._served.pop(content_id, None)
-            reader = self._readers.pop(content_id, None)
-            base = self._open_bases.pop(content_id, None)
-            self._save()
-        if base is not None:
-            os.close(base)
-        if reader is not None:
-            reader.close()
-        if version is not None:
-            for kind in ('manifest', 'description', 'base'):
-                self._path(version, kind).unlink(missing_ok=True)
+        with self._turns.of(content_id):
+            with self._lock:
+                version = self._served.pop(content_id, None)
+                reader = self._readers.pop(content_id, None)
+                base = self._open_bases.pop(content_id, None)
+                self._save()
+            if base is not None:
+                os.close(base)
+            if reader is not None:
+                reader.close()
+            if version is not None:
+                for kind in ('manifest', 'description', 'base'):
+                    self._path(version, kind).unlink(missing_ok=True)
 
-    def keep(self, contents: collections.abc.Collection[str]) -> None:
-        """Forget what is not among the contents that are served."""
+    def content_ids(self) -> list[str]:
+        """Return the contents of the versions that are served."""
         with self._lock:
-            gone = self._served.keys() - set(contents)
-        for content_id in gone:
-            self.forget(content_id)
+            return list(self._served)
 
     def renew(self, content_id: str) -> None:
         """Keep a version from being deleted, and its base from being removed.
@@ -243,8 +250,10 @@ class LazyVersions:
         with self._lock:
             version = self._served.get(content_id)
             last = self._renewed.get(content_id, -_RENEW_SECONDS)
-            if version is not None:
-                self._open_base(content_id, version)
+        if version is not None:
+            with self._turns.attempt(content_id) as is_mine:
+                if is_mine:
+                    self._open_base(content_id, version)
         if version is None or time.monotonic() < last + _RENEW_SECONDS:
             return
         self._keep_open(version.id, version.project_id)
@@ -299,16 +308,21 @@ class LazyVersions:
         :raises NotFound: it is not served, or was deleted
         :raises ObjectMissing: its base image is neither here nor at the site
         """
-        with self._lock:
-            version = self._served.get(content_id)
+        found = self._readers.get(content_id)
+        if found is not None:
+            return found
+        with self._turns.of(content_id):
+            with self._lock:
+                version = self._served.get(content_id)
+                found = self._readers.get(content_id)
             if version is None:
                 raise exceptions.NotFound(
                     f'Content {content_id} is of no version that is served.')
-            found = self._readers.get(content_id)
             if found is None:
                 store = self._stores.open(version.project_id)
-                found = self._readers[content_id] = store.read(
-                    version.disk, self._base_of(version))
+                found = store.read(version.disk, self._base_of(version))
+                with self._lock:
+                    self._readers[content_id] = found
             return found
 
     def _base_of(self, version: Version) -> pathlib.Path | None:
@@ -316,18 +330,25 @@ class LazyVersions:
         if version.base_path is not None:
             return pathlib.Path(version.base_path)
         path = self._path(version, 'base')
-        if path.exists():
+        if files.is_there(path):
             return path
         found, _ = self._bases.bring(version.to_disk(), path)
         return found
 
     def _open_base(self, content_id: str, version: Version) -> None:
-        """Have diffcached serve the base image of a version for as long."""
-        if version.base_path is None or content_id in self._open_bases:
+        """Have diffcached serve the base image of a version for as long.
+
+        In the turn of the content: another process answers.
+        """
+        with self._lock:
+            is_open = content_id in self._open_bases
+            is_served = content_id in self._served
+        if version.base_path is None or is_open or not is_served:
             return
         try:
-            self._open_bases[content_id] = os.open(version.base_path,
-                                                   os.O_RDONLY)
+            base = os.open(version.base_path, os.O_RDONLY)
+            with self._lock:
+                self._open_bases[content_id] = base
         except OSError as error:
             LOG.warning('The base image of version %s cannot be opened at %s:'
                         ' %s', version.id, version.base_path, error)

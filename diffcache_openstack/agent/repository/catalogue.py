@@ -262,7 +262,7 @@ class Repository:
             self._serving[content_id] += 1
             try:
                 for kind, path in made.items():
-                    if path.exists():
+                    if files.is_there(path):
                         self._keep(views.Key(kind, content_id), path)
             except BaseException:
                 self._forget_serving(content_id)

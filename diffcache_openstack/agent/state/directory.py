@@ -20,6 +20,7 @@ import stat
 import typing
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.common import modes
 
 LOG = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ def used_by_one(state: pathlib.Path) -> typing.Iterator[None]:
 
 
 def _create(state: pathlib.Path) -> None:
-    missing = [path for path in (state, *state.parents) if not path.exists()]
+    missing = [path for path in (state, *state.parents)
+               if not files.is_there(path)]
     state.mkdir(parents=True, exist_ok=True)
     for path in missing:
         # Whatever the umask, the socket has to be reached through it.

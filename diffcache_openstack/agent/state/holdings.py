@@ -45,6 +45,7 @@ import typing
 
 from diffcache_openstack.agent.state import borrowed as borrowed_files
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -203,7 +204,7 @@ class Holdings:
         :raises ObjectMissing: it is neither held nor borrowed (any more)
         """
         with self._lock:
-            if key in self._held and not self.path(key).exists():
+            if key in self._held and not files.is_there(self.path(key)):
                 del self._held[key]
             held = key in self._held
             if held:

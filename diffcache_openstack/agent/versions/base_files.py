@@ -19,6 +19,7 @@ import typing
 from diffcache_openstack.agent.versions import bases
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack import objects
 
 
@@ -78,7 +79,7 @@ class BaseFiles:
             return path, disk.base_id
         with contextlib.suppress(exceptions.InvalidInput):
             path = self._guests.check(pathlib.Path(disk.base_name))
-            if path.is_file():
+            if files.is_there(path) and path.is_file():
                 return path, self._ids.content_id(path)
         raise exceptions.ObjectMissing(
             f'The base image {disk.base_name} (content {disk.base_id}) of the'

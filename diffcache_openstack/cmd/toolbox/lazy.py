@@ -13,6 +13,7 @@
 
 import argparse
 import dataclasses
+import grp
 import json
 import os
 import pathlib
@@ -135,6 +136,15 @@ def _tuning(name: str) -> typing.Callable[[str], float]:
     return parse
 
 
+def _group(name: str) -> int:
+    """Return the number of a group."""
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError as error:
+        raise argparse.ArgumentTypeError(
+            f'there is no group {name}') from error
+
+
 class Serve(quick.Quick, command.Command):
     """Serve an image or a version over FUSE while it is still arriving.
 
@@ -172,6 +182,10 @@ class Serve(quick.Quick, command.Command):
         parser.add_argument(
             '--state', required=True, metavar='DIR',
             help='Folder for what was fetched; a later run continues with it.')
+        parser.add_argument(
+            '--group', type=_group, metavar='GROUP',
+            help='Let members of GROUP read the image, besides this user and'
+                 ' root (default: the group of this process).')
         parser.add_argument(
             '--prefetch', choices=('on', 'off'), default='on',
             help='Fetch chunks before they are read: those of the profile,'
@@ -228,7 +242,7 @@ class Serve(quick.Quick, command.Command):
             'manifest': args.manifest and os.path.abspath(args.manifest),
             'mount': os.path.abspath(args.mount),
             'state': os.path.abspath(args.state), 'hydrate': args.hydrate,
-            'rate': args.rate, 'wait': args.wait,
+            'rate': args.rate, 'wait': args.wait, 'group': args.group,
             'prefetch': args.prefetch == 'on',
             'resend': args.resend == 'on',
             'tuning': {name: value for name in _TUNING

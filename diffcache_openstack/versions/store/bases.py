@@ -122,7 +122,7 @@ class BaseIndexes:
                 ) -> pathlib.Path:
         """Create the index of an image, and use it for this save."""
         path = self._staging / f'base-{base_id[:16]}'
-        if not path.exists():
+        if not files.is_there(path):
             with (files.replacing(path, durable=False) as part,
                   native_errors.translated()):
                 self._opened.create_base(image, part, progress)

@@ -474,14 +474,14 @@ class _LocalFiles:
     def __call__(self, name: str) -> pathlib.Path:
         path = self._store.local_path(name)
         if path is not None:
-            if not path.exists():
+            if not files.is_there(path):
                 raise exceptions.NotFound(f'Blob {name} does not exist.')
             return path
         if self._directory is None:
             self._directory = pathlib.Path(
                 tempfile.mkdtemp(prefix='diffcache-'))
         path = self._directory / name
-        if not path.exists():
+        if not files.is_there(path):
             _download(self._store, name, path)
         return path
 

@@ -49,7 +49,8 @@ class UploadJournal:
             if name in needed:
                 continue
             path, target = self._store.local_path(name), self._staging / file
-            if path is not None and path.exists() and not target.exists():
+            if path is not None and files.is_there(path) \
+                    and not files.is_there(target):
                 os.rename(path, target)
 
     def upload(self, files_of: list[tuple[str, pathlib.Path]]) -> None:

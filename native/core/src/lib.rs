@@ -11,6 +11,7 @@
 //! * [`near`]: bytes as copies of other bytes at any offset, plus the byte-wise difference.
 //! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
 //! * [`common_blocks`]: where the blocks of some chunks of an image occur in another.
+//! * [`blocking`]: locks that are not held while a thread waits, checked in debug builds.
 //! * [`task::Task`]: threads, progress and cancellation of a long job.
 //!
 //! Errors are one enum per module. `is_retryable()` on an error means that the same call may succeed later or with another source; everything
@@ -19,6 +20,7 @@
 //! Nothing in this crate trusts a length, an offset or a count that it reads from a file before it is checked against the file's own size and
 //! against the limits stated in the module that reads it.
 
+pub mod blocking;
 pub mod common_blocks;
 pub mod compressed;
 pub mod directory;

@@ -241,6 +241,8 @@ pub struct Config {
     /// How this host shows its identity to data planes.
     #[serde(default)]
     pub identity: Identity,
+    /// Number of the group that may read the image; none for the process's own.
+    pub group: Option<u32>,
     /// Manifest of the image.
     pub manifest: PathBuf,
     /// Folder to mount at.

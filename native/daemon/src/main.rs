@@ -28,7 +28,7 @@ fn descriptor(text: &str) -> Result<BorrowedFd<'static>, DaemonError> {
     }
 }
 
-fn number(text: &str) -> Result<usize, DaemonError> {
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, DaemonError> {
     text.parse()
         .map_err(|_| DaemonError::Config(format!("'{text}' is not a number")))
 }
@@ -63,12 +63,13 @@ fn run(arguments: &[&str]) -> Result<(), DaemonError> {
                 },
             )
         }
-        ["worker", config, fuse, memory, profile, learned] => worker::run(
+        ["worker", config, fuse, memory, profile, learned, keeper] => worker::run(
             &Config::parse(config)?,
             descriptor(fuse)?,
             descriptor(memory)?,
             descriptor(profile)?,
             descriptor(learned)?,
+            number(keeper)?,
         ),
         _ => Err(DaemonError::Config(
             "unknown arguments (see diffcached --help)".to_owned(),

@@ -25,13 +25,13 @@ fn named(path: &str, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{path}: {error}"))
 }
 
-/// Mount a connection at a folder, for all users of the host.
+/// Mount a connection at a folder, for those users of the host that owner, group and modes of its files admit. The kernel compares them.
 ///
 /// # Errors
 /// Of the call.
 pub fn mount(folder: &Path, fuse: impl AsFd) -> io::Result<()> {
     let options = format!(
-        "fd={},rootmode=40555,user_id=0,group_id=0,allow_other,max_read={}",
+        "fd={},rootmode=40550,user_id=0,group_id=0,allow_other,default_permissions,max_read={}",
         fuse.as_fd().as_raw_fd(),
         1 << 20
     );

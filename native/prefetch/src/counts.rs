@@ -150,6 +150,12 @@ impl SiteCounts {
         }
     }
 
+    /// Forgets the counts of other hosts.
+    pub fn forget_others(&mut self) {
+        let others = self.hosts.iter_mut().filter(|(host, _)| **host != self.own);
+        others.for_each(|(_, known)| *known = Known::default());
+    }
+
     /// Counts what instances of this host have read of a chunk: how many in all, and when on average after their start.
     pub fn count(&mut self, chunk: Chunk, count: u64, mean_ms: u64) {
         let Some(known) = self.hosts.get_mut(&self.own) else {

@@ -340,7 +340,8 @@ impl Config {
     /// Returns the file that a failure of the device is noted in.
     fn note_of(&self, device: &Device) -> Result<PathBuf, ConfigError> {
         let note = failure::path(self.state()?, &device.id());
-        if note.exists() {
+        // Where that cannot be seen, the device may be one that failed.
+        if note.try_exists().unwrap_or(true) {
             return Err(ConfigError::Failed {
                 device: self.device.clone().unwrap_or_default(),
                 note,

@@ -24,6 +24,7 @@ from diffcache_openstack.agent.lazy import versions
 from diffcache_openstack.agent.local import api
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import versions as local_versions
+from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.store import file
 from diffcache_openstack.versions.store import upkeep
@@ -132,7 +133,8 @@ class PlainStoreTest(VersionsCase):
         served = served_versions.ServedVersions(
             self.daemon, self.versions,
             servers.Servers(self.folder / 'servers'),
-            {'hydrate': 'idle', 'wait': 30.0, 'prefetch': False})
+            {'hydrate': 'idle', 'wait': 30.0, 'prefetch': False},
+            threads.KeyedLocks())
         opened = served.open(self.described(), rate=1)
         expected = self.disk.read_bytes()
         [found] = self.wait_until(lambda: [

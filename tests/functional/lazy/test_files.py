@@ -25,7 +25,7 @@ from tests.functional.lazy import http_source
 from tests.functional.lazy import serving
 
 CHUNK = 256 << 10
-MARKS_AT, LEAVES = 64, 4
+MARKS_AT, LEAVES = 128, 4
 
 
 class FilesCase(serving.ServingTest):

@@ -375,7 +375,7 @@ class LazyServiceTest(ServiceCase):
                        lambda: open(path, 'r+b'),
                        lambda: open(f'{path}x', 'w')):
             self.assertRaises(OSError, change)
-        self.assertEqual(0o444, os.stat(path).st_mode & 0o777)
+        self.assertEqual(0o440, os.stat(path).st_mode & 0o777)
 
     def start_with(self, options):
         """Start the service anew with some lines of ``[lazy]``."""

@@ -35,11 +35,13 @@ class TestConfiguration(base.TestCase):
         group = grp.getgrgid(0).gr_name
         found = lazy_service.configuration(self.conf(
             f'[lazy]\nsocket = /s/x\nsocket_group = {group}\n'
+            f'image_group = {grp.getgrgid(1).gr_name}\n'
             'state_dir = /state\nmount = /m\n'
             '[data_plane]\nkey_name = k\nkey_file = /key\n'
             'tls_ca_file = /ca\n'))
         self.assertEqual(
-            {'socket': '/s/x', 'socket_group': 0, 'state': '/state',
+            {'socket': '/s/x', 'socket_group': 0, 'image_group': 1,
+             'state': '/state',
              'mount': '/m', 'mounter': None, 'hints': True, 'resend': True,
              'tuning': {'in_flight': 3, 'threshold': 0.1, 'workers': 64,
                         'restart_backoff': 5.0, 'fan_out': 2},
@@ -63,6 +65,7 @@ class TestConfiguration(base.TestCase):
             self.conf('[lazy]\nsocket = /s/x\n'))
         self.assertIsNone(found['identity']['key_name'])
         self.assertIsNone(found['socket_group'])
+        self.assertIsNone(found['image_group'])
 
     def test_hosts_teach_each_other_if_projects_may(self):
         found = lazy_service.configuration(self.conf(

@@ -136,3 +136,19 @@ class LockedTest(base.TestCase):
                               fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.assertFalse(path.exists())
+
+
+class IsThereTest(base.TestCase):
+
+    def test_what_is_there_and_what_is_not(self):
+        path = self.write_file('file', b'')
+        self.assertTrue(files.is_there(path))
+        self.assertTrue(files.is_there(self.directory))
+        self.assertFalse(files.is_there(self.directory / 'absent'))
+        self.assertFalse(files.is_there(path / 'below'))
+
+    def test_what_cannot_be_seen_is_not_gone(self):
+        loop = self.directory / 'loop'
+        loop.symlink_to('loop')
+        self.assertFalse(os.path.exists(loop))
+        self.assertRaises(OSError, files.is_there, loop)

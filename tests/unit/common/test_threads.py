@@ -45,6 +45,14 @@ class TestKeyedLocks(base.TestCase):
         thread.join(SECONDS)
         self.assertEqual(['other', 'first', 'follower'], order)
 
+    def test_an_attempt_does_not_wait(self):
+        locks = threads.KeyedLocks()
+        with locks.attempt('a') as is_held:
+            self.assertTrue(is_held)
+            with locks.attempt('a') as again, locks.attempt('b') as other:
+                self.assertEqual((False, True), (again, other))
+        self.assertEqual({}, locks._held)
+
     def test_none_is_left(self):
         locks = threads.KeyedLocks()
 

@@ -297,9 +297,14 @@ fi
         options = self.options(calls)
         state = f'{self.directory}/data/diffcache/lazy'
         self.assertEqual(
-            (f'{state}/diffcached.sock', state, f'{state}/mount'),
-            tuple(options['agent.conf']['lazy', name]
-                  for name in ('socket', 'state_dir', 'mount')))
+            (f'{state}/diffcached.sock', state, f'{state}/mount',
+             'diffcache-images'),
+            tuple(options['agent.conf']['lazy', name] for name in (
+                'socket', 'state_dir', 'mount', 'image_group')))
+        self.assertEqual(
+            {'diffcache-images'},
+            {group for _, group in self.called(calls, 'add_user_to_group')}
+            - {'diffcache'})
         # The agent takes whole images over by another name of the file.
         self.assertEqual(
             pathlib.Path(state).parent,

@@ -11,9 +11,11 @@
 #    under the License.
 """Links to arriving files, and what replaces them."""
 
+import errno
 import os
 import threading
 import types
+from unittest import mock
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import restarts
@@ -293,6 +295,20 @@ class TestLook(LazyTest):
         self.assertEqual([CONTENT_ID], self.client.released)
         self.client.release_lazy = self.refuse
         self.look()
+
+    def test_what_cannot_be_seen_is_not_released(self):
+        # Regression: a base that could not be read was no link.
+        failure = OSError(errno.ESTALE, 'server away')
+        with mock.patch.object(os, 'readlink', side_effect=failure):
+            self.look()
+        self.assertEqual([], self.client.released)
+
+    def test_a_server_whose_folder_cannot_be_seen_has_not_left(self):
+        self.client.served['servers'] = ['s1']
+        (self.directory / 's1').symlink_to('s1')
+        self.look()
+        self.assertEqual([], self.client.left)
+        self.assertEqual([], self.client.released)
 
     def refuse(self, content_id):
         raise exceptions.NotFound('not served')

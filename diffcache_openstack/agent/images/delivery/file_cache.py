@@ -60,7 +60,7 @@ class FileCache:
         return reader
 
     def __contains__(self, name: str) -> bool:
-        return (self.directory / name).exists()
+        return files.is_there(self.directory / name)
 
     def new(self) -> pathlib.Path:
         """Return the path of a new file."""

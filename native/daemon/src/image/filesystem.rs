@@ -31,6 +31,8 @@ pub struct Directory {
     learned: Learned,
     hints: Option<Arc<Hints>>,
     recorder: Option<Recorder>,
+    /// Numbers of the user that the file is of, and of the group that may read it.
+    owner: (u32, u32),
 }
 
 fn error<T>(number: i32) -> io::Result<T> {
@@ -38,12 +40,13 @@ fn error<T>(number: i32) -> io::Result<T> {
 }
 
 impl Directory {
-    /// Show a file; its reads are counted, and go to other hosts as hints and to the recorder, if there are any.
+    /// Show a file to this process's user and a group; its reads are counted, and go to other hosts as hints and to the recorder, if there are any.
     pub fn new(
         file: Arc<LazyFile>,
         learned: Learned,
         hints: Option<Arc<Hints>>,
         recorder: Option<Recorder>,
+        group: u32,
     ) -> Directory {
         Directory {
             name: file.leaves().manifest().content_id_hex(),
@@ -51,6 +54,7 @@ impl Directory {
             learned,
             hints,
             recorder,
+            owner: (rustix::process::geteuid().as_raw(), group),
         }
     }
 
@@ -67,13 +71,15 @@ impl Directory {
         let mut stat: stat64 = unsafe { std::mem::zeroed() };
         stat.st_ino = inode;
         stat.st_blksize = 1 << 18;
+        // The kernel looks at the caller (`default_permissions`).
+        (stat.st_uid, stat.st_gid) = self.owner;
         match inode {
             ROOT => {
-                stat.st_mode = libc::S_IFDIR | 0o555;
+                stat.st_mode = libc::S_IFDIR | 0o550;
                 stat.st_nlink = 2;
             }
             FILE => {
-                stat.st_mode = libc::S_IFREG | 0o444;
+                stat.st_mode = libc::S_IFREG | 0o440;
                 stat.st_nlink = 1;
                 stat.st_size = self.file.size() as i64;
                 stat.st_mtime = self.file.modified_s() as i64;

@@ -484,6 +484,12 @@ impl LazyFile {
         self.flights.begin(run, reach, purpose).own
     }
 
+    /// Return whether anything is to be prefetched.
+    #[cfg(test)]
+    pub fn has_queued(&self) -> bool {
+        self.prefetcher.as_ref().is_some_and(|each| !each.is_idle())
+    }
+
     /// Return whether a thread waits for what reads begin to fetch.
     #[cfg(test)]
     pub fn has_fetcher(&self) -> bool {
@@ -640,6 +646,15 @@ impl LazyFile {
             let is_taught = is_local && prefetcher.was_taught(chunk);
             self.shared.add(Counter::HintsUsed, u64::from(is_taught));
             prefetcher.done(chunk, is_local);
+        }
+    }
+
+    /// Forget what is expected to be read, for good: reads are answered all the same.
+    pub fn drop_hints(&self) {
+        self.read_ranges.close();
+        *lock(&self.follower) = FileFollower::default();
+        if let Some(prefetcher) = &self.prefetcher {
+            prefetcher.forget_hints();
         }
     }
 

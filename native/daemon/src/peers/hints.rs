@@ -3,6 +3,7 @@
 //! The counts are those of `diffcache_prefetch::counts`. No request is made for them: they go with those for chunks, and are lost with a worker,
 //! but for those of this host. What other hosts say is a hint: malformed texts and hosts of no site are counted, and the rest is bounded.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use base64::engine::general_purpose::STANDARD;
@@ -46,6 +47,7 @@ pub struct Hints {
     homes: Vec<Home>,
     prefetcher: Option<Arc<Prefetcher>>,
     shared: Arc<Shared>,
+    is_forgotten: AtomicBool,
 }
 
 impl Hints {
@@ -79,7 +81,14 @@ impl Hints {
             homes,
             prefetcher,
             shared,
+            is_forgotten: AtomicBool::new(false),
         }
+    }
+
+    /// Forget what other hosts count, and learn no more from them.
+    pub fn forget(&self) {
+        self.is_forgotten.store(true, Ordering::SeqCst);
+        lock(&self.counts).forget_others();
     }
 
     /// Count what an instance of this host has read.
@@ -129,6 +138,9 @@ impl Hints {
     }
 
     fn learn(&self, sender: HostId, message: &Message) {
+        if self.is_forgotten.load(Ordering::SeqCst) {
+            return;
+        }
         let mut counts = lock(&self.counts);
         let News { chunks, unknown } = counts.learn(sender, message);
         let row = |chunk: &Chunk| {

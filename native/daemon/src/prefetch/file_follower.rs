@@ -18,27 +18,38 @@ use crate::image::leaves::{Leaves, CHUNK};
 /// Reads that wait to be followed; later ones are not, which costs no more than chunks that are fetched when they are read.
 const MAX_WAITING: usize = 4096;
 
-/// Ranges of bytes that were read, in order.
-#[derive(Default)]
-pub struct ReadRanges(Mutex<VecDeque<Range<u64>>>);
+/// Ranges of bytes that were read, in order; none once they are closed.
+pub struct ReadRanges(Mutex<Option<VecDeque<Range<u64>>>>);
+
+impl Default for ReadRanges {
+    fn default() -> ReadRanges {
+        ReadRanges(Mutex::new(Some(VecDeque::new())))
+    }
+}
 
 impl ReadRanges {
     /// Add a range, which is not empty, unless too many wait.
     pub fn add(&self, range: Range<u64>) {
         let mut waiting = lock(&self.0);
-        if !range.is_empty() && waiting.len() < MAX_WAITING {
-            waiting.push_back(range);
+        let open = waiting.as_mut().filter(|open| open.len() < MAX_WAITING);
+        if let Some(open) = open.filter(|_| !range.is_empty()) {
+            open.push_back(range);
         }
+    }
+
+    /// Take no more ranges, and forget those that wait.
+    pub fn close(&self) {
+        *lock(&self.0) = None;
     }
 
     /// Return whether a range waits.
     pub fn is_waiting(&self) -> bool {
-        !lock(&self.0).is_empty()
+        lock(&self.0).as_ref().is_some_and(|open| !open.is_empty())
     }
 
     /// Take the first range that waits.
     pub fn take(&self) -> Option<Range<u64>> {
-        lock(&self.0).pop_front()
+        lock(&self.0).as_mut()?.pop_front()
     }
 }
 

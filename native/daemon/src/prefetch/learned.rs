@@ -15,7 +15,7 @@ use serde_json::{json, Value};
 
 use crate::error::DaemonError;
 use crate::image::leaves::CHUNK;
-use crate::processes::mapping::Mapping;
+use crate::processes::mapping::{self, Mapping};
 
 /// Instances whose reads are followed at once.
 pub const INSTANCES: u64 = 1024;
@@ -112,11 +112,8 @@ impl Learned {
     /// # Errors
     /// `System`.
     pub fn create(chunks: u64) -> Result<OwnedFd, DaemonError> {
-        let fd = rustix::fs::memfd_create("learned", rustix::fs::MemfdFlags::empty())
-            .map_err(DaemonError::system("create memory of what is read"))?;
         let words = rows_at(chunks) + INSTANCES * row_words(chunks);
-        rustix::fs::ftruncate(&fd, words * 8)
-            .map_err(DaemonError::system("size memory of what is read"))?;
+        let fd = mapping::create("learned", words * 8)?;
         rustix::io::pwrite(&fd, &chunks.to_le_bytes(), CHUNKS * 8)
             .map_err(DaemonError::system("prepare memory of what is read"))?;
         Ok(fd)

@@ -38,6 +38,8 @@ struct State {
     sequences: HashMap<u64, Sequences>,
     /// Whether hints are queued.
     has_begun: bool,
+    /// Whether hints are taken at all.
+    takes_hints: bool,
     /// Whether guests read the image: what other hosts know is fetched from then on alone.
     is_read: bool,
     /// Reads that wait for a chunk that was not on its way.
@@ -57,6 +59,7 @@ impl State {
             queue: Queue::new(policy.in_flight),
             sequences: HashMap::new(),
             has_begun: false,
+            takes_hints: true,
             is_read: false,
             misses: 0,
         };
@@ -196,6 +199,9 @@ impl Prefetcher {
     /// Prefetch by another profile from now on; what waits of the last one is forgotten.
     pub fn replace(&self, profile: Profile) {
         let mut state = lock(&self.state);
+        if !state.takes_hints {
+            return;
+        }
         state.set_profile(&profile);
         if state.has_begun {
             state.queue_known();
@@ -203,9 +209,22 @@ impl Prefetcher {
         }
     }
 
+    /// Forget all hints, and take no more: what continues a sequence is prefetched alone.
+    pub fn forget_hints(&self) {
+        let mut state = lock(&self.state);
+        state.takes_hints = false;
+        state.site = Profile::default();
+        state.set_profile(&Profile::default());
+        state.queue_known();
+        self.wake(&state);
+    }
+
     /// Prefetch what hosts of the site have read, too: chunks, by how many instances in all, and their mean time in microseconds.
     pub fn learn(&self, rows: Vec<(Chunk, u64, f64)>) {
         let mut state = lock(&self.state);
+        if !state.takes_hints {
+            return;
+        }
         for &(chunk, count, mean_us) in &rows {
             let record = Record::new(count, mean_us);
             state.site.raise(chunk, record);
@@ -307,6 +326,12 @@ impl Prefetcher {
         if state.queue.is_idle() {
             self.idle.notify_all();
         }
+    }
+
+    /// Return whether nothing is queued or on its way.
+    #[cfg(test)]
+    pub fn is_idle(&self) -> bool {
+        lock(&self.state).queue.is_idle()
     }
 
     /// Wait until nothing is queued or on its way.

@@ -285,7 +285,8 @@ mod tests {
     #[test]
     fn an_object_with_rows_and_the_bytes_of_a_chunk_is_a_profile() {
         let rows = vec![(3, 2, 1.5), (9, 1, 0.0)];
-        let object = r#"{"mode":"later","events":[{"a":[1]}],"profile":[[9,1,0],[3,2,1.5]],"chunk":262144}"#;
+        let object =
+            r#"{"mode":"later","events":[{"a":[1]}],"profile":[[9,1,0],[3,2,1.5]],"chunk":262144}"#;
         assert_eq!(Ok(rows.clone()), parse(object));
         assert_eq!(Ok(rows), parse_rows("[[9,1,0],[3,2,1.5]]"));
         assert_eq!(Ok(vec![]), parse_rows("[]"));

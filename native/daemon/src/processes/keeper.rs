@@ -40,6 +40,9 @@ const MOUNT_END: Duration = Duration::from_secs(2);
 /// From linux/magic.h.
 const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 
+/// Of keepers to the kernel that is out of memory: a worker is started again, and a guest notices nothing; with a keeper its mount ends.
+const KEEPER_OOM_SCORE: i32 = -900;
+
 /// From linux/prctl.h.
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
@@ -211,6 +214,7 @@ fn keep(
     let mounted = Mount(&config.mount, Mounts::of_process());
     handed.leave_open()?;
     flush_io();
+    program::set_oom_score(KEEPER_OOM_SCORE);
     let keeper = Keeper {
         config: Arc::new(RwLock::new(config.clone())),
         file,
@@ -225,12 +229,20 @@ fn keep(
 }
 
 /// Return whether a keeper, or a worker that it has left, uses a state folder.
-pub fn is_locked(state: &Path) -> bool {
-    File::open(state.join("lock")).is_ok_and(|file| {
-        // Freed again when the file is closed.
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)
-            == Err(rustix::io::Errno::WOULDBLOCK)
-    })
+///
+/// # Errors
+/// If that cannot be seen.
+pub fn is_locked(state: &Path) -> io::Result<bool> {
+    let file = match File::open(state.join("lock")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file?,
+    };
+    // Freed again when the file is closed.
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Create the state folder and refuse a second daemon on it.
@@ -377,6 +389,9 @@ impl Keeper<'_> {
                     (Some(Signal::Reload), Some(file)) => {
                         // The next worker works by it, without a signal.
                         let _ = self.reload(file);
+                        if let Some(program) = self.find_successor(file) {
+                            self.exchange(&program, file);
+                        }
                     }
                     _ => {}
                 }
@@ -397,8 +412,7 @@ impl Keeper<'_> {
         }
         if let Some(program) = self.find_successor(file) {
             self.end(worker)?;
-            let error = self.exchange(&program, file);
-            eprintln!("Could not run {}: {error}", program.display());
+            self.exchange(&program, file);
             ends = true;
         }
         Ok(ends)
@@ -464,6 +478,7 @@ impl Keeper<'_> {
                 ]
                 .map(|fd| fd.as_raw_fd().to_string()),
             )
+            .arg(std::process::id().to_string())
             .spawn()
             .map_err(DaemonError::system("start a worker"))
     }
@@ -489,13 +504,14 @@ impl Keeper<'_> {
         None
     }
 
-    /// Replace this process's program by another; return why that failed.
-    fn exchange(&self, program: &Path, file: &Path) -> io::Error {
-        Command::new(program)
+    /// Replace this process's program by another; returns if that failed. A signal that comes meanwhile stays for the program that runs then.
+    fn exchange(&self, program: &Path, file: &Path) {
+        let error = Command::new(program)
             .arg("take-over")
             .arg(file)
             .args(self.handed.all().map(|fd| fd.as_raw_fd().to_string()))
-            .exec()
+            .exec();
+        eprintln!("Could not run {}: {error}", program.display());
     }
 
     /// Print the line that says that the file can be read, from a thread: it waits for the worker's first answers.
@@ -559,7 +575,8 @@ impl Keeper<'_> {
             if ended.is_some() {
                 return Ok(());
             }
-            signals::wait(Some(Duration::from_millis(20)));
+            // Other signals stay for whoever waits for them next.
+            signals::wait_for_child(Duration::from_millis(20));
         }
         eprintln!(
             "Killing a worker that did not end within {} s",

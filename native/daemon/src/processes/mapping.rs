@@ -1,11 +1,29 @@
 //! A mapping of memory that several processes share.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::DaemonError;
+
+/// Create memory of a length that no process can change: whoever maps it may read all of it, whatever another one does.
+///
+/// # Errors
+/// `System`.
+pub fn create(name: &str, len: u64) -> Result<OwnedFd, DaemonError> {
+    let create = || {
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, len)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&fd, seals)?;
+        Ok(fd)
+    };
+    create().map_err(DaemonError::system::<rustix::io::Errno>(
+        "create shared memory",
+    ))
+}
 
 /// Memory behind a descriptor, unmapped when dropped.
 pub struct Mapping {
@@ -27,7 +45,7 @@ impl Mapping {
             let reason = format!("shared memory has {len} bytes, not at least {least}");
             return Err(DaemonError::Config(reason));
         }
-        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is one of ours, of this length, and never shrunk.
+        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is one of ours, of this length, and sealed against others.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -51,5 +69,24 @@ impl Drop for Mapping {
         if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) } {
             eprintln!("Could not unmap shared memory: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a worker could cut the memory, and the keeper died of SIGBUS.
+    #[test]
+    fn no_process_changes_the_length_of_shared_memory_or_what_may_be_done_with_it() {
+        let fd = create("test", 4096).unwrap();
+        for len in [0, 4095, 4097] {
+            assert_eq!(
+                rustix::fs::ftruncate(&fd, len),
+                Err(rustix::io::Errno::PERM)
+            );
+        }
+        assert!(rustix::fs::fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE).is_err());
+        assert_eq!(Mapping::new(&fd, 4096).unwrap().len, 4096);
     }
 }

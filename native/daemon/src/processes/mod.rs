@@ -3,11 +3,13 @@
 pub mod http;
 pub mod keeper;
 pub mod mapping;
+pub mod memory;
 pub mod mounts;
 pub mod panics;
 pub mod program;
 pub mod resend;
 pub mod restarts;
+pub mod served;
 pub mod shared;
 pub mod signals;
 pub mod status;

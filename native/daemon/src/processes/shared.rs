@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 use crate::config::{MAX_HOMES, MAX_SOURCES};
 use crate::error::DaemonError;
-use crate::processes::mapping::Mapping;
+use crate::processes::mapping::{self, Mapping};
 
 /// Threads of a worker at most, each with one slot.
 pub const SLOTS: usize = 64;
@@ -129,11 +129,7 @@ impl Shared {
     /// # Errors
     /// `System`.
     pub fn create(chunks: u64) -> Result<OwnedFd, DaemonError> {
-        let fd = rustix::fs::memfd_create("diffcached", rustix::fs::MemfdFlags::empty())
-            .map_err(DaemonError::system("create shared memory"))?;
-        rustix::fs::ftruncate(&fd, MARKS_AT as u64 + chunks)
-            .map_err(DaemonError::system("size shared memory"))?;
-        Ok(fd)
+        mapping::create("diffcached", MARKS_AT as u64 + chunks)
     }
 
     /// Map the memory.

@@ -30,7 +30,9 @@ use crate::prefetch::learned::Learned;
 use crate::prefetch::prefetcher::Prefetcher;
 use crate::prefetch::profile;
 use crate::prefetch::record::Recorder;
+use crate::processes::memory::Budget;
 use crate::processes::panics::AbortAtPanic;
+use crate::processes::program;
 use crate::processes::resend;
 use crate::processes::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
 use crate::processes::signals::{self, Signal};
@@ -84,7 +86,7 @@ struct Service {
     ended: AtomicBool,
 }
 
-/// Answer requests of `fuse` until SIGTERM or the end of the mount, with the memory of `memory` and `learned` and the profile of `profile`.
+/// Answer requests of `fuse` for a keeper until SIGTERM or the end of the mount, with the memory of `memory` and `learned` and the profile of `profile`.
 ///
 /// # Errors
 /// As `DaemonError`, before the first answer.
@@ -94,9 +96,12 @@ pub fn run(
     memory: BorrowedFd<'_>,
     profile: BorrowedFd<'_>,
     learned: BorrowedFd<'_>,
+    keeper: i32,
 ) -> Result<(), DaemonError> {
     signals::block();
-    drop_privileges()?;
+    // It is started again.
+    program::set_oom_score(0);
+    drop_privileges(keeper)?;
     let shared = Arc::new(Shared::map(memory)?);
     let leaves = Leaves::open(&config.state, config.load_manifest()?)?;
     let wait = Duration::from_secs_f64(config.wait);
@@ -111,7 +116,16 @@ pub fn run(
         .record
         .is_some()
         .then(|| Recorder::open(&config.state, shared.clone()));
-    let directory = Directory::new(file.clone(), learned, hints.clone(), recorder.transpose()?);
+    let group = config
+        .group
+        .unwrap_or_else(|| rustix::process::getegid().as_raw());
+    let directory = Directory::new(
+        file.clone(),
+        learned,
+        hints.clone(),
+        recorder.transpose()?,
+        group,
+    );
     let service = Arc::new(Service {
         server: Server::new(directory),
         followed: config.files.then(|| file.clone()),
@@ -120,7 +134,7 @@ pub fn run(
         ended: AtomicBool::new(false),
     });
     peer_requests::serve(&config.state, &file)?;
-    peer_requests::serve_hints(&config.state, hints)?;
+    peer_requests::serve_hints(&config.state, hints.clone())?;
     let referrals = open_referrals(config, &file, &shared);
     peer_requests::serve_referrals(&config.state, &file, referrals)?;
     if config.resend {
@@ -135,7 +149,15 @@ pub fn run(
     shared
         .counter(Counter::WorkerPid)
         .store(pid, Ordering::SeqCst);
-    wait_for_end(config, &service, || take_profile(&file, profile));
+    let mut budget = Budget::begin(config.tuning.workers);
+    let tend = || {
+        if budget.is_exceeded() {
+            eprintln!("Serving without hints: this process takes too much memory");
+            file.drop_hints();
+            hints.iter().for_each(|hints| hints.forget());
+        }
+    };
+    wait_for_end(config, &service, || take_profile(&file, profile), tend);
     let closed = file.leaves().close();
     closed.map_err(DaemonError::at("close the state of", &config.state))
 }
@@ -206,8 +228,13 @@ fn start_fetching(config: &Config, file: &Arc<LazyFile>) -> Result<(), DaemonErr
     Ok(())
 }
 
-/// Wait for SIGTERM, the end of the mount, or another identity of this host.
-fn wait_for_end(config: &Config, service: &Service, take_profile: impl Fn()) {
+/// Wait for SIGTERM, the end of the mount, or another identity of this host; `tend` to this process meanwhile.
+fn wait_for_end(
+    config: &Config,
+    service: &Service,
+    take_profile: impl Fn(),
+    mut tend: impl FnMut(),
+) {
     let identity = IdentityFiles::new(&config.identity);
     let mut looked = Instant::now();
     while !service.ended.load(Ordering::SeqCst) {
@@ -216,6 +243,7 @@ fn wait_for_end(config: &Config, service: &Service, take_profile: impl Fn()) {
             Some(Signal::Reload) => take_profile(),
             _ => {}
         }
+        tend();
         if looked.elapsed() > LOOK_TIME {
             looked = Instant::now();
             if identity.have_changed() {
@@ -337,11 +365,15 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), DaemonEr
         .map_err(DaemonError::system("start a thread"))
 }
 
-/// Give up all capabilities, and end with the keeper.
-fn drop_privileges() -> Result<(), DaemonError> {
+/// Give up all capabilities, and end with the keeper, whose process ID is given.
+fn drop_privileges(keeper: i32) -> Result<(), DaemonError> {
     let signal = Some(rustix::process::Signal::TERM);
     rustix::process::set_parent_process_death_signal(signal)
         .map_err(DaemonError::system("tie the worker to its keeper"))?;
+    // No signal comes for one that ended before the call.
+    if rustix::process::getppid() != rustix::process::Pid::from_raw(keeper) {
+        return Err(DaemonError::Config("the keeper has ended".to_owned()));
+    }
     rustix::thread::set_no_new_privs(true).map_err(DaemonError::system("forbid new privileges"))?;
     for set in [CapSet::Effective, CapSet::Inheritable, CapSet::Permitted] {
         caps::clear(None, set).map_err(|error| {
@@ -422,5 +454,19 @@ impl Service {
                 eprintln!("Could not answer a FUSE request: {text}");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a worker whose keeper ended before it was tied to it lived on, and kept the state locked.
+    #[test]
+    fn a_worker_whose_keeper_has_ended_does_not_begin() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        // No process is its own parent.
+        let error = drop_privileges(own).unwrap_err().to_string();
+        assert!(error.contains("the keeper has ended"), "{error}");
     }
 }

@@ -64,9 +64,11 @@ impl Part {
             })?;
             // Between open and lock another process may have finished with the name.
             let ours = file.metadata().map_err(fail)?;
-            if std::fs::symlink_metadata(&path)
-                .is_ok_and(|there| there.ino() == ours.ino() && there.dev() == ours.dev())
-            {
+            let there = match std::fs::symlink_metadata(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                there => there.map_err(fail)?,
+            };
+            if there.ino() == ours.ino() && there.dev() == ours.dev() {
                 return Ok(Part {
                     key,
                     dest: dest.to_owned(),

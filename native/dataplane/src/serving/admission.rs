@@ -235,6 +235,33 @@ impl Connections {
     }
 }
 
+/// The place of a connection, which is free again when its thread ends, whatever ends it.
+pub struct Place {
+    connections: Arc<Connections>,
+    number: u64,
+}
+
+impl Place {
+    /// The place that a connection was given.
+    pub fn of(connections: Arc<Connections>, number: u64) -> Place {
+        Place {
+            connections,
+            number,
+        }
+    }
+
+    /// All connections.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.remove(self.number);
+    }
+}
+
 fn set_state(table: &mut Table, number: u64, state: State) {
     if let Some(open) = table.open.get_mut(&number) {
         (open.state, open.since) = (state, Instant::now());
@@ -321,6 +348,22 @@ mod tests {
         connections.rest(first);
         connections.end_all_idle();
         assert!(ended(&connections, first) && !ended(&connections, third));
+    }
+
+    /// Regression: after a panic the connection counted as open, and the end of the server waited for it.
+    #[test]
+    fn a_thread_that_panics_frees_its_place_and_the_end_does_not_wait_for_it() {
+        let mut network = Network::new();
+        let connections = Arc::new(Connections::new(room()));
+        let number = connections.add(network.connect());
+        let place = Place::of(connections.clone(), number);
+        let thread = std::thread::spawn(move || {
+            assert_eq!(place.connections().len(), 1);
+            panic!("made to");
+        });
+        assert!(thread.join().is_err());
+        assert_eq!(connections.len(), 0);
+        connections.end_all();
     }
 
     #[test]

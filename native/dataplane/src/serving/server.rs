@@ -18,7 +18,7 @@ use crate::counters::{Counters, Event};
 use crate::flight::FlightError;
 use crate::gate::{lock, Gate};
 use crate::ids::ObjectKey;
-use crate::serving::admission::{Connections, Room};
+use crate::serving::admission::{Connections, Place, Room};
 use crate::serving::claims::{Claims, Holder};
 use crate::serving::objects::Objects;
 use crate::serving::partial::PartialError;
@@ -217,29 +217,25 @@ fn start_connection(service: &Arc<Service>, connections: &Arc<Connections>, stre
     service.counters.count(Event::Connection);
     let stream = Arc::new(stream);
     let number = connections.add(stream.clone());
-    let thread = {
-        let (service, connections) = (service.clone(), connections.clone());
-        std::thread::Builder::new()
-            .name("dataplane-serve".to_owned())
-            .stack_size(THREAD_STACK)
-            .spawn(move || {
-                sigpipe::block();
-                let mut connection = Connection {
-                    service: &service,
-                    connections: &connections,
-                    number,
-                    generation: service.tls.as_ref().map_or(0, |tls| tls.generation()),
-                    wire: Wire::plain(stream),
-                    buffer: Vec::with_capacity(1024),
-                };
-                // An error here means that the peer has gone; it cannot get an answer any more.
-                let _ = connection.serve();
-                connections.remove(number);
-            })
-    };
-    if thread.is_err() {
-        connections.remove(number);
-    }
+    let place = Place::of(connections.clone(), number);
+    let service = service.clone();
+    // Without a thread the place is free again at once.
+    let _ = std::thread::Builder::new()
+        .name("dataplane-serve".to_owned())
+        .stack_size(THREAD_STACK)
+        .spawn(move || {
+            sigpipe::block();
+            let mut connection = Connection {
+                service: &service,
+                connections: place.connections(),
+                number,
+                generation: service.tls.as_ref().map_or(0, |tls| tls.generation()),
+                wire: Wire::plain(stream),
+                buffer: Vec::with_capacity(1024),
+            };
+            // An error here means that the peer has gone; it cannot get an answer any more.
+            let _ = connection.serve();
+        });
 }
 
 pub(super) struct Connection<'a> {

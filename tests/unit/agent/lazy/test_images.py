@@ -79,6 +79,8 @@ class FakeDaemon:
 
     def image(self, content_id):
         self._check()
+        if content_id not in self.served:
+            raise exceptions.NotFound(content_id)
         return self.served[content_id]
 
     def change(self, content_id, changed):
@@ -138,9 +140,8 @@ class FakeVersions:
     def forget(self, content_id):
         self.served.pop(content_id, None)
 
-    def keep(self, contents):
-        for content_id in self.served.keys() - set(contents):
-            self.forget(content_id)
+    def content_ids(self):
+        return list(self.served)
 
     def renew(self, content_id):
         self.renewed.append(content_id)
@@ -223,6 +224,49 @@ class LazyImagesTest(LazyImagesCase):
         # Another server of the same image takes nothing more.
         self.lazy.open('image')
         self.assertEqual(2 * SIZE, self.host.held.spare())
+
+    def test_another_image_is_opened_while_a_manifest_crosses_the_wan(self):
+        """Regression: all images waited for one lock."""
+        other = b'content of another image'
+        self.repository.put(other)
+        self.host.view = fakes.site_view(
+            [self.repository, self.host, self.peer],
+            {'image': CONTENT, 'other': other}, [])
+        bring = self.lazy._bring_manifest
+        arriving, go_on = threading.Event(), threading.Event()
+
+        def bring_slowly(content_id):
+            if content_id == KEY.id:
+                arriving.set()
+                go_on.wait(60)
+            return bring(content_id)
+
+        self.lazy._bring_manifest = bring_slowly
+        first = threading.Thread(target=self.lazy.open, args=('image',))
+        first.start()
+        self.addCleanup(first.join, 60)
+        self.addCleanup(go_on.set)
+        self.assertTrue(arriving.wait(60))
+        content = fakes.key_of(other).id
+        self.assertEqual(f'/mount/{content}', self.lazy.open('other')['path'])
+        self.lazy.release(content)
+        self.lazy.look()
+        self.assertNotIn(content, self.daemon.served)
+        self.assertTrue(first.is_alive())
+        go_on.set()
+        first.join(60)
+        self.assertIn(KEY.id, self.daemon.served)
+
+    def test_what_is_added_while_diffcached_lists_the_others_stays(self):
+        listed_before = self.daemon.images()
+        self.lazy.open('image')
+        with mock.patch.object(self.daemon, 'images',
+                               return_value=listed_before):
+            self.lazy.look()
+        self.assertIn(KEY.id, self.lazy._served)
+        del self.daemon.served[KEY.id]
+        self.lazy.look()
+        self.assertEqual({}, self.lazy._served)
 
     def test_the_rate_that_its_first_server_asks_for(self):
         self.lazy.open('image', 1000)

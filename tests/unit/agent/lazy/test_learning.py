@@ -134,7 +134,8 @@ class LearningTest(base.TestCase):
                              {each[0] for each in self.daemon.handed})
 
     def test_without_servers_nothing_is_asked(self):
-        self.servers.keep([])
+        for content_id in self.servers.all_contents():
+            self.servers.forget(content_id)
         self.servers.follow(ONE)
         self.learning.exchange()
         self.assertEqual([], self.conductor.calls)

@@ -56,7 +56,8 @@ class ServersTest(base.TestCase):
     def test_an_image_that_is_served_anew_is_another_run(self):
         self.servers.add(CONTENT, server('s1'))
         first = self.report({0: (1, 5)})
-        self.servers.keep([])
+        self.assertEqual([CONTENT], self.servers.all_contents())
+        self.servers.forget(CONTENT)
         self.assertEqual([], self.servers.contents())
         self.servers.follow(CONTENT)
         self.servers.add(CONTENT, server('s2'))
@@ -118,6 +119,6 @@ class ServersTest(base.TestCase):
         self.report({0: (1, 5)})
         before = self.path.stat().st_ino
         self.report({0: (1, 5)})
-        self.servers.keep([CONTENT])
+        self.servers.forget('0' * 64)
         self.assertEqual(before, self.path.stat().st_ino)
         self.assertIn(CONTENT, json.loads(self.path.read_text()))

@@ -182,6 +182,37 @@ class TestRead(LazyVersionsTest):
                          reader.read(0, self.saved.size))
         self.assertIs(reader, self.versions.reader(content))
 
+    def test_another_version_is_read_while_a_base_is_delivered(self):
+        """Regression: all versions waited for one lock."""
+        content = self.prepare().content_id
+        other = self.directory / 'other'
+        other.write_bytes(self.blocks_of(30))
+        [saved] = self.opened.save([version_store.Disk(
+            other, 'other', format='raw', manifest=True)])
+        read = self.versions.prepare(versions.Version(
+            'v2', PROJECT, saved.id, None, None)).content_id
+        (self.directory / 'lazy' / f'{self.saved.id}.base').unlink()
+        bring = self.bases.bring
+        arriving, go_on = threading.Event(), threading.Event()
+
+        def bring_slowly(disk, path):
+            arriving.set()
+            go_on.wait(60)
+            return bring(disk, path)
+
+        self.bases.bring = bring_slowly
+        first = threading.Thread(target=self.versions.reader, args=(content,))
+        first.start()
+        self.addCleanup(first.join, 60)
+        self.addCleanup(go_on.set)
+        self.assertTrue(arriving.wait(60))
+        self.assertEqual(
+            other.read_bytes(),
+            self.versions.reader(read).read(0, saved.size))
+        self.assertEqual(read, self.versions.content_of_version('v2', PROJECT))
+        self.versions.renew(read)
+        self.assertTrue(first.is_alive())
+
     def test_a_base_image_is_brought_once(self):
         content = self.prepare().content_id
         self.versions.reader(content)
@@ -310,10 +341,10 @@ class TestEnd(LazyVersionsTest):
 
     def test_what_diffcached_no_longer_serves_is_forgotten(self):
         content = self.prepare().content_id
-        self.versions.keep([content])
-        self.assertIsNotNone(self.versions.find(content))
-        self.versions.keep([])
+        self.assertEqual([content], self.versions.content_ids())
+        self.versions.forget(content)
         self.assertIsNone(self.versions.find(content))
+        self.assertEqual([], self.versions.content_ids())
 
     def test_the_conductor_is_told_from_time_to_time(self):
         content = self.prepare().content_id

@@ -88,6 +88,23 @@ fn the_worker_after_a_kill_knows_the_files_of_the_part_that_is_here() {
 }
 
 #[test]
+fn without_memory_for_hints_reads_are_answered_and_nothing_is_prefetched() {
+    let fixture = Fixture::of(image());
+    let map = map_files(&*fixture.content).unwrap();
+    let (chunks, start_at) = largest(&map);
+    let file = start(&fixture, policy(8));
+    mount(file, &map);
+    file.drop_hints();
+    let found = read(file, start_at, 4096).unwrap();
+    assert_eq!(found, fixture.content[start_at as usize..][..4096]);
+    file.follow_files();
+    let last = *chunks.last().unwrap();
+    assert!(!file.leaves().is_marked(last));
+    file.replace_profile(Profile::from_rows([(last as u32, 9, 0.0)]).unwrap());
+    assert!(!file.has_queued());
+}
+
+#[test]
 fn where_hints_say_what_follows_the_rest_of_a_file_is_not_taken() {
     let profile = Profile::from_rows([(3, 2, 5.0)]).unwrap();
     let prefetcher = Prefetcher::new(9, profile, policy(8));

@@ -1,0 +1,85 @@
+//! Locks that no thread holds while it waits for a disk, a process or a peer: what one object waits for would make all others wait.
+//!
+//! [`ShortLock`] is a mutex for what many objects share. Calls that may take long say so by [`begin`]; in debug builds one that begins under such a lock
+//! panics, and with it the test that made it.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+thread_local! {
+    /// Short locks that this thread holds.
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A mutex that is held for moments only.
+#[derive(Debug, Default)]
+pub struct ShortLock<T>(Mutex<T>);
+
+/// A short lock that is held.
+pub struct ShortGuard<'a, T>(MutexGuard<'a, T>);
+
+impl<T> ShortLock<T> {
+    /// Protects a value.
+    pub fn new(value: T) -> ShortLock<T> {
+        ShortLock(Mutex::new(value))
+    }
+
+    /// Locks it. A panic elsewhere does not make the value unusable: every critical section is to leave it whole.
+    pub fn lock(&self) -> ShortGuard<'_, T> {
+        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        HELD.set(HELD.get() + 1);
+        ShortGuard(guard)
+    }
+}
+
+impl<T> Deref for ShortGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for ShortGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T> Drop for ShortGuard<'_, T> {
+    fn drop(&mut self) {
+        HELD.set(HELD.get().saturating_sub(1));
+    }
+}
+
+/// States that a call begins that may take long: no short lock may be held.
+pub fn begin(call: &str) {
+    debug_assert!(HELD.get() == 0, "'{call}' begins under a short lock");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_call_without_a_short_lock_begins() {
+        let lock = ShortLock::new(1);
+        *lock.lock() += 1;
+        begin("read");
+        assert_eq!(*lock.lock(), 2);
+        let held = lock.lock();
+        // Of another thread.
+        std::thread::scope(|scope| scope.spawn(|| begin("read")).join()).unwrap();
+        drop(held);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "'read' begins under a short lock")]
+    fn a_long_call_under_a_short_lock_panics() {
+        let lock = ShortLock::new(());
+        let _held = lock.lock();
+        begin("read");
+    }
+}

@@ -1,0 +1,569 @@
+//! One image that the supervisor serves: its folder, its configuration and its keeper.
+//!
+//! What starts, ends or changes the keeper of an image takes its turn first, and may then wait for seconds. Nothing that concerns other images
+//! waits for a turn: the supervisor's look at all passes those over whose turn is taken.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use diffcache_core::blocking;
+use diffcache_core::manifest::Manifest;
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Deserializer};
+use serde_json::{json, Value};
+
+use crate::config::{self, Homes, Hydrate, Place};
+use crate::error::DaemonError;
+use crate::image::leaves::CHUNK;
+use crate::prefetch::profile;
+use crate::processes::http::Answer;
+use crate::processes::keeper;
+use crate::processes::mounts::Mounts;
+use crate::processes::program;
+use crate::processes::restarts::Pauses;
+use crate::processes::status;
+use crate::tuning::Tuning;
+
+/// How long a keeper may take until its image can be read, and until it has ended.
+const START_TIME: Duration = Duration::from_secs(15);
+const STOP_TIME: Duration = Duration::from_secs(15);
+/// How long a keeper may take to work by what was changed.
+const CHANGE_TIME: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What is to change of an image that is served.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// Where it comes from.
+    pub sources: Option<Vec<Place>>,
+    /// Hosts that fetch it for one another.
+    pub homes: Option<Homes>,
+    /// When the rest is fetched.
+    pub hydrate: Option<Hydrate>,
+    /// Bytes per second of that; null removes the limit.
+    #[serde(default, deserialize_with = "given")]
+    pub rate: Option<Option<u64>>,
+    /// Seconds that a read waits.
+    pub wait: Option<f64>,
+    /// File of another profile.
+    pub profile: Option<PathBuf>,
+}
+
+/// Read a value that may be null; that it is absent is the field's default.
+fn given<'a, D: Deserializer<'a>>(json: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(json).map(Some)
+}
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The request cannot be carried out as it is.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is no such image.
+    #[error("image {0} is not served here")]
+    Unknown(String),
+    /// It is in use.
+    #[error("image {0} is open: shut the servers down that use it, or wait until their base image was replaced")]
+    Busy(String),
+    /// It may succeed later.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<DaemonError> for Refusal {
+    fn from(error: DaemonError) -> Refusal {
+        match error {
+            DaemonError::Path { .. } | DaemonError::System(..) | DaemonError::Mounter(_) => {
+                Refusal::Failed(error.to_string())
+            }
+            error => Refusal::Invalid(error.to_string()),
+        }
+    }
+}
+
+impl Refusal {
+    /// Return the answer of a request that failed.
+    pub fn answer(&self) -> Answer {
+        let (status, kind) = match self {
+            Refusal::Invalid(_) => (400, "InvalidInput"),
+            Refusal::Unknown(_) => (404, "NotFound"),
+            Refusal::Busy(_) => (409, "Conflict"),
+            Refusal::Failed(_) => (503, "ServiceUnavailable"),
+        };
+        Answer::error(status, kind, &self.to_string())
+    }
+}
+
+/// One image.
+pub struct Image {
+    folder: PathBuf,
+    mounts: Mounts,
+    /// What keepers run.
+    program: PathBuf,
+    /// Whether it is served, and is to be listed.
+    is_served: AtomicBool,
+    keeper: Mutex<Keeper>,
+}
+
+/// The keeper of an image, as far as this process started it.
+struct Keeper {
+    child: Option<Child>,
+    next_start: Instant,
+    pauses: Pauses,
+    /// Whether the image was removed: another one of its name is another image.
+    is_gone: bool,
+}
+
+/// The right to start, end or change the keeper of an image, until it is dropped.
+pub struct Turn<'a> {
+    image: &'a Image,
+    keeper: MutexGuard<'a, Keeper>,
+}
+
+/// Replace a file by another one, durably.
+fn write_durably(path: &Path, text: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let mut file = File::create(&fresh)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    match path.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+impl Image {
+    /// Name an image by its folder; `program` is what its keepers run.
+    pub fn new(folder: PathBuf, mounts: Mounts, program: &Path) -> Image {
+        Image {
+            folder,
+            mounts,
+            program: program.to_owned(),
+            is_served: AtomicBool::new(false),
+            keeper: Mutex::new(Keeper {
+                child: None,
+                next_start: Instant::now(),
+                pauses: Pauses::new(FIRST_PAUSE),
+                is_gone: false,
+            }),
+        }
+    }
+
+    /// Return its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Return whether it is served.
+    pub fn is_served(&self) -> bool {
+        self.is_served.load(Ordering::SeqCst)
+    }
+
+    /// Note that it is served.
+    pub fn set_served(&self) {
+        self.is_served.store(true, Ordering::SeqCst);
+    }
+
+    /// Take the turn, after whatever is done with the image now; none once it is gone.
+    pub fn turn(&self) -> Option<Turn<'_>> {
+        blocking::begin("wait for an image's turn");
+        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        (!keeper.is_gone).then_some(Turn {
+            image: self,
+            keeper,
+        })
+    }
+
+    /// Take the turn if nothing is done with the image now.
+    pub fn try_turn(&self) -> Option<Turn<'_>> {
+        let keeper = match self.keeper.try_lock() {
+            Ok(keeper) => keeper,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        (!keeper.is_gone).then_some(Turn {
+            image: self,
+            keeper,
+        })
+    }
+
+    /// Return the path of its configuration.
+    pub fn file(&self) -> PathBuf {
+        self.folder.join("config.json")
+    }
+
+    /// Read its configuration.
+    ///
+    /// # Errors
+    /// As `Config::load`.
+    pub fn load(&self) -> Result<config::Config, DaemonError> {
+        config::Config::load(&self.file())
+    }
+
+    /// Write its configuration.
+    ///
+    /// # Errors
+    /// `Invalid` for one that the keeper would refuse, `Failed` of the disk.
+    pub fn save(&self, config: &config::Config) -> Result<(), Refusal> {
+        let text =
+            serde_json::to_vec(config).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        // What the keeper would refuse is not kept.
+        let parsed = std::str::from_utf8(&text).map_err(|error| error.to_string());
+        config::Config::parse(parsed.map_err(Refusal::Invalid)?)?;
+        let path = self.file();
+        write_durably(&path, &text).map_err(|error| DaemonError::at("write", &path)(error).into())
+    }
+
+    /// Return the longest pause between two starts of the keeper, by its configuration if that can be read.
+    fn longest_pause(&self) -> Duration {
+        let config = self.load();
+        config.map_or_else(
+            |_| Tuning::default().longest_pause(),
+            |config| config.tuning.longest_pause(),
+        )
+    }
+
+    /// Describe it, also when its keeper does not answer.
+    pub fn describe(&self, id: &str) -> Value {
+        blocking::begin("ask a keeper");
+        let (config, found) = (self.load().ok(), status::ask(&self.folder));
+        let mount = config.as_ref().map(|config| config.mount.clone());
+        let mut value = match found {
+            Ok(found) => found,
+            Err(error) => json!({"error": error.to_string()}),
+        };
+        value["content_id"] = json!(id);
+        value["path"] = json!(mount.map(|mount| mount.join(id)));
+        value["data_path"] = json!(self.folder.join(format!("{id}.data")));
+        value
+    }
+}
+
+impl Turn<'_> {
+    /// Return the image.
+    pub fn image(&self) -> &Image {
+        self.image
+    }
+
+    /// Return whether this process has started a keeper.
+    #[cfg(test)]
+    pub fn is_started(&self) -> bool {
+        self.keeper.child.is_some()
+    }
+
+    /// Note that the image is gone.
+    pub fn set_gone(&mut self) {
+        self.image.is_served.store(false, Ordering::SeqCst);
+        self.keeper.is_gone = true;
+    }
+
+    /// Start a keeper in a process group of its own: it outlives this process.
+    ///
+    /// # Errors
+    /// `System`.
+    pub fn start(&mut self) -> Result<(), DaemonError> {
+        let mut keeper = Command::new(&self.image.program);
+        self.image.mounts.hand_over(&mut keeper);
+        let keeper = keeper
+            .arg0(program::NAME)
+            .arg("keep")
+            .arg(self.image.file())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(DaemonError::system("start a keeper"))?;
+        self.keeper.child = Some(keeper);
+        Ok(())
+    }
+
+    /// Wait until the keeper's worker has begun.
+    ///
+    /// # Errors
+    /// `Failed`.
+    pub fn wait_until_served(&mut self) -> Result<Value, Refusal> {
+        blocking::begin("wait for a keeper");
+        let start = Instant::now();
+        while start.elapsed() < START_TIME {
+            if let Ok(found) = status::ask(&self.image.folder) {
+                if found["worker_pid"].as_u64().unwrap_or(0) > 0 {
+                    return Ok(found);
+                }
+            }
+            if let Some(Ok(Some(ended))) = self.keeper.child.as_mut().map(Child::try_wait) {
+                let reason = format!("its keeper ended ({ended}); the log of diffcached says why");
+                return Err(Refusal::Failed(reason));
+            }
+            std::thread::sleep(POLL);
+        }
+        Err(Refusal::Failed(format!(
+            "its keeper did not serve it within {} s",
+            START_TIME.as_secs()
+        )))
+    }
+
+    /// Wait until the keeper works by the configuration that was saved, if it answers at all.
+    pub fn wait_until_changed(&self) {
+        blocking::begin("wait for a keeper");
+        let Ok(config) = self.image.load() else {
+            return;
+        };
+        let (wanted, start) = (json!(config.digest()), Instant::now());
+        while start.elapsed() < CHANGE_TIME {
+            match status::ask(&self.image.folder) {
+                Ok(found) if found["settings"] == wanted => return,
+                Ok(_) => std::thread::sleep(POLL),
+                Err(_) => return,
+            }
+        }
+        eprintln!(
+            "The keeper of {} does not change",
+            self.image.folder.display()
+        );
+    }
+
+    fn pid(&self) -> Option<Pid> {
+        let own = self
+            .keeper
+            .child
+            .as_ref()
+            .map(|keeper| u64::from(keeper.id()));
+        let told = || status::ask(&self.image.folder).ok()?["pid"].as_u64();
+        Pid::from_raw(i32::try_from(own.or_else(told)?).ok()?)
+    }
+
+    /// Send the keeper a signal, if there is one.
+    pub fn signal(&self, signal: Signal) {
+        let Some(pid) = self.pid() else { return };
+        if let Err(error) = rustix::process::kill_process(pid, signal) {
+            eprintln!(
+                "Could not signal the keeper of {}: {error}",
+                self.image.folder.display()
+            );
+        }
+    }
+
+    /// Return whether the keeper has ended. What cannot be seen has not: its image may be served.
+    fn has_ended(&mut self) -> bool {
+        let folder = self.image.folder.display();
+        let ended = match &mut self.keeper.child {
+            Some(child) => child.try_wait().map(|ended| {
+                if let Some(ended) = ended {
+                    eprintln!("The keeper of {folder} ended ({ended})");
+                }
+                ended.is_some()
+            }),
+            // One that is exchanged does not answer for a moment, and has its lock.
+            None => keeper::is_locked(&self.image.folder).map(|is_locked| !is_locked),
+        };
+        let ended = ended.unwrap_or_else(|error| {
+            eprintln!("Could not check the keeper of {folder}: {error}");
+            false
+        });
+        if ended {
+            self.keeper.child = None;
+        }
+        ended
+    }
+
+    /// End the keeper, and wait until it has.
+    pub fn stop(&mut self) {
+        blocking::begin("wait for the end of a keeper");
+        self.signal(Signal::TERM);
+        let start = Instant::now();
+        while !self.has_ended() {
+            if start.elapsed() > STOP_TIME {
+                eprintln!("Killing the keeper of {}", self.image.folder.display());
+                self.signal(Signal::KILL);
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Start the keeper again if it has ended.
+    pub fn look_after(&mut self) {
+        if !self.has_ended() {
+            self.keeper.pauses.reset();
+            return;
+        }
+        let now = Instant::now();
+        if now < self.keeper.next_start {
+            return;
+        }
+        let longest = self.image.longest_pause();
+        self.keeper.next_start = now + self.keeper.pauses.take(longest);
+        if let Err(error) = self.start() {
+            eprintln!("Could not serve {}: {error}", self.image.folder.display());
+        }
+    }
+
+    /// Change what the keeper does, now and after its next start.
+    ///
+    /// # Errors
+    /// `Invalid` for what cannot be used, `Failed` of the disk.
+    pub fn change(&self, change: Change) -> Result<(), Refusal> {
+        let image = self.image;
+        let found = image.load()?;
+        let last = found.profile.as_deref();
+        let profile = change.profile.map(|path| {
+            let to = next_profile(&image.folder, last);
+            copy_profile(&path, &to, &found.load_manifest()?)
+        });
+        let profile = profile.transpose()?;
+        let changed = config::Config {
+            profile: profile.or_else(|| found.profile.clone()),
+            sources: change.sources.unwrap_or_else(|| found.sources.clone()),
+            homes: change.homes.or_else(|| found.homes.clone()),
+            hydrate: change
+                .hydrate
+                .map_or(found.hydrate, |wanted| set_again(wanted, found.hydrate)),
+            rate: change.rate.unwrap_or(found.rate),
+            wait: change.wait.unwrap_or(found.wait),
+            ..found.clone()
+        };
+        if changed != found {
+            image.save(&changed)?;
+            self.signal(Signal::HUP);
+            if let Some(last) = last.filter(|last| changed.profile.as_deref() != Some(last)) {
+                if let Err(error) = fs::remove_file(last) {
+                    eprintln!("Could not remove {}: {error}", last.display());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Copy a file durably, and return where to.
+///
+/// # Errors
+/// `Path`.
+pub fn copy(from: &Path, to: &Path) -> Result<PathBuf, DaemonError> {
+    let bytes = fs::read(from).map_err(DaemonError::at("read", from))?;
+    write_durably(to, &bytes).map_err(DaemonError::at("write", to))?;
+    Ok(to.to_owned())
+}
+
+/// Keep a profile that can be used with an image.
+///
+/// # Errors
+/// `Path`, or `Profile` for one that cannot be used.
+pub fn copy_profile(from: &Path, to: &Path, manifest: &Manifest) -> Result<PathBuf, DaemonError> {
+    // What is checked is what is kept, also if the file is replaced meanwhile.
+    let kept = to.with_extension("unchecked");
+    let limited = |error| DaemonError::Profile {
+        path: from.to_owned(),
+        error,
+    };
+    let len = fs::metadata(from)
+        .map_err(|error| limited(error.into()))?
+        .len();
+    if len > profile::MAX_FILE_BYTES {
+        return Err(limited(profile::ProfileFileError::TooLong));
+    }
+    copy(from, &kept)?;
+    let loaded = profile::load(&kept, manifest.size().div_ceil(CHUNK));
+    let checked = loaded
+        .map_err(limited)
+        .and_then(|_| fs::rename(&kept, to).map_err(DaemonError::at("write", to)));
+    if checked.is_err() {
+        // Best effort: the first error is the one to report, and the name is used again.
+        let _ = fs::remove_file(&kept);
+    }
+    checked.map(|()| to.to_owned())
+}
+
+/// Return the path for an image's next profile: another one each time, which tells the keeper that it is another profile.
+fn next_profile(folder: &Path, last: Option<&Path>) -> PathBuf {
+    let number = last.and_then(|path| path.extension()?.to_str()?.parse().ok());
+    folder.join(format!("profile.{}", number.unwrap_or(0u64) + 1))
+}
+
+/// Make a deadline differ from the last one. It counts from when it was set, and keepers compare configurations.
+fn set_again(wanted: Hydrate, last: Hydrate) -> Hydrate {
+    match wanted {
+        Hydrate::Seconds(seconds) if wanted == last => {
+            Hydrate::Seconds(f64::from_bits(seconds.to_bits() + 1))
+        }
+        _ => wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_that_is_set_again_is_another_one() {
+        let minute = Hydrate::Seconds(60.0);
+        let again = set_again(minute, minute);
+        assert_ne!(again, minute);
+        assert!(matches!(again, Hydrate::Seconds(seconds) if (seconds - 60.0).abs() < 1e-9));
+        assert_eq!(set_again(minute, Hydrate::Idle), minute);
+        assert_eq!(set_again(Hydrate::Idle, Hydrate::Idle), Hydrate::Idle);
+    }
+
+    #[test]
+    fn the_pauses_of_a_keeper_are_those_of_its_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = Image::new(
+            folder.path().to_owned(),
+            Mounts::new(None),
+            Path::new("/bin/true"),
+        );
+        assert_eq!(Duration::from_secs(5), image.longest_pause());
+        let config = json!({
+            "sources": ["/a"], "manifest": "/m", "mount": "/t", "state": "/s", "wait": 0.0,
+            "tuning": {"restart_backoff": 0.5},
+        });
+        fs::write(image.file(), config.to_string()).unwrap();
+        assert_eq!(Duration::from_millis(500), image.longest_pause());
+    }
+
+    #[test]
+    fn a_rate_is_kept_replaced_or_removed() {
+        let rate = |text: &str| serde_json::from_str::<Change>(text).map(|found| found.rate);
+        assert_eq!(None, rate("{}").unwrap());
+        assert_eq!(Some(Some(5)), rate("{\"rate\": 5}").unwrap());
+        assert_eq!(Some(None), rate("{\"rate\": null}").unwrap());
+        assert!(rate("{\"rate\": -1}").is_err());
+    }
+
+    /// Regression: a lock that could not be opened was none, and a second keeper was started, or the folder removed.
+    #[test]
+    fn a_keeper_that_cannot_be_looked_for_has_not_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        // ENOTDIR, as of a damaged disk.
+        let image = Image::new(file, Mounts::new(None), Path::new("/bin/true"));
+        assert!(!image.turn().unwrap().has_ended());
+        let image = Image::new(
+            folder.path().join("absent"),
+            Mounts::new(None),
+            Path::new("/bin/true"),
+        );
+        assert!(image.turn().unwrap().has_ended());
+    }
+
+    #[test]
+    fn an_image_that_is_gone_has_no_turn() {
+        let image = Image::new("/absent".into(), Mounts::new(None), Path::new("/bin/true"));
+        let mut turn = image.turn().unwrap();
+        assert!(image.try_turn().is_none());
+        turn.set_gone();
+        drop(turn);
+        assert!(image.turn().is_none() && image.try_turn().is_none());
+    }
+}
