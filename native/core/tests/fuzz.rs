@@ -1,4 +1,4 @@
-//! Forged patches: whatever a file says, nothing panics, nothing is read outside of it, and no more memory is taken than the engine promises.
+//! Forged patches, and filesystems that are arriving: whatever a file says, nothing panics, nothing is read outside of it, and no more memory is taken than the engine promises.
 //!
 //! What is changed are the numbers behind the hashes and the compression, as an attacker would: bytes changed at random rarely get past
 //! those. A run tries some hundred cases of each kind; with DIFFCACHE_FUZZ_SECONDS set to a number, as many as that time allows, from another seed
@@ -7,6 +7,7 @@
 // Clippy's allowance for tests does not reach helper functions outside them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use diffcache_core::fs::ArrivingFiles;
 use diffcache_core::manifest::{Manifest, LEAF_SIZE};
 use diffcache_core::near::align::Copy;
 use diffcache_core::near::code::Parts;
@@ -23,7 +24,7 @@ use diffcache_core::varint;
 mod fuzzing;
 #[allow(dead_code)]
 mod images;
-use fuzzing::{fuzz, spoil, Chance, Strict};
+use fuzzing::{fuzz, spoil, Arrived, Chance, Strict};
 use images::{noise, BLOCK};
 
 /// Targets that a forger claims to be larger are opened, and not built: that takes its time.
@@ -233,5 +234,46 @@ fn forged_copies_do_no_harm() {
             &reference,
             &mut out,
         );
+    });
+}
+
+/// An image that core has for its tests.
+fn volume(name: &str) -> Vec<u8> {
+    let path = format!("{}/tests/data/{name}.raw.zst", env!("CARGO_MANIFEST_DIR"));
+    decompress(&std::fs::read(path).unwrap())
+}
+
+#[test]
+fn forged_filesystems_that_are_arriving_do_no_harm() {
+    let volumes = ["ext2-files", "ext4-files", "xfs-files"].map(volume);
+    fuzz(|chance| {
+        let mut image = volumes[chance.below(volumes.len())].clone();
+        // Where the structures are that say where all others are.
+        for _ in 0..=chance.below(4) {
+            let reach = [2048, 8192, 1 << 18, image.len()][chance.below(4)];
+            let at = chance.below(reach.min(image.len()).saturating_sub(8));
+            let near = u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
+            let number = chance.number(near).to_le_bytes();
+            let len = 1 + chance.below(8);
+            image[at..at + len].copy_from_slice(&number[..len]);
+        }
+        let len = image.len() as u64;
+        let mut arrived = Arrived::new(&image);
+        let mut files = ArrivingFiles::default();
+        let mut found = 0;
+        for _ in 0..chance.below(200) {
+            let number = match chance.below(3) {
+                0 => chance.next() % 16,
+                _ => chance.next() % len.div_ceil(4096),
+            };
+            let Some(range) = arrived.arrive(number) else {
+                continue;
+            };
+            for piece in files.note(&arrived, range).pieces {
+                assert!(piece.start < piece.end && piece.end <= len);
+                found += 1;
+            }
+        }
+        assert!(found <= 1 << 18);
     });
 }

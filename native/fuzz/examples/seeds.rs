@@ -11,6 +11,8 @@ use diffcache_core::manifest::Manifest;
 use diffcache_core::patch::format::HEADER_LEN;
 use diffcache_core::patch::{create, info, CreateOptions};
 use diffcache_fuzz::{base, manifest, noise, target, task};
+use diffcache_prefetch::counts::Version;
+use diffcache_prefetch::SiteCounts;
 use diffcache_qcow2::recipe::describe;
 use diffcache_qcow2::Qcow2Source;
 use diffcache_versions::base::BaseIndex;
@@ -53,6 +55,16 @@ fn main() -> Outcome<()> {
             .join(format!("{name}.raw.zst"));
         let image = zstd::decode_all(&*fs::read(packed)?)?;
         write("filesystem", name, &image)?;
+        write("arriving", name, &arriving(&image))?;
+    }
+    write("hints", "counts", &hints())?;
+    write("referrals", "request", &referral())?;
+    let id = "0a".repeat(32);
+    for (name, text) in [
+        ("mount", format!("mount {id}")),
+        ("done", "done /m".to_owned()),
+    ] {
+        write("mounter", name, text.as_bytes())?;
     }
     for (name, body) in [(0, index()), (1, base_index()?), (2, map())] {
         write("store", &name.to_string(), &[&[name], &body[..]].concat())?;
@@ -97,6 +109,29 @@ const RESPONSES: [(&str, &str); 2] = [
         "HTTP/1.1 404 Not Found\r\nX-DiffCache-Boot: 0123456789abcdef0123456789abcdef\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}",
     ),
 ];
+
+/// An image whose first blocks arrive one after the other.
+fn arriving(image: &[u8]) -> Vec<u8> {
+    let order: Vec<u8> = (0..64u16).flat_map(u16::to_le_bytes).collect();
+    [&(order.len() as u16).to_le_bytes()[..], &order, image].concat()
+}
+
+/// A request with a host's counts, behind its length.
+fn hints() -> Vec<u8> {
+    let mut host = SiteCounts::new(1, 0..3, 7);
+    (0..20).for_each(|chunk| host.count(chunk * 9, 2, 1000));
+    let text = host.ask(Some(Version::default())).encode();
+    [&(text.len() as u16).to_le_bytes()[..], &text].concat()
+}
+
+/// A request for a range that may be referred.
+fn referral() -> Vec<u8> {
+    let mut bytes = vec![1];
+    bytes.extend(262_144u64.to_le_bytes());
+    bytes.extend(262_144u64.to_le_bytes());
+    bytes.extend(b"\x02h1");
+    bytes
+}
 
 fn encoded(manifest: &Manifest) -> Outcome<Vec<u8>> {
     let mut out = Vec::new();

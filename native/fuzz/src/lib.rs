@@ -4,11 +4,14 @@ use diffcache_core::manifest::Manifest;
 use diffcache_core::patch::format::{Header, HEADER_LEN};
 use diffcache_core::task::Task;
 
+#[path = "../../core/tests/fuzzing/arrived.rs"]
+mod arrived;
 #[path = "../../core/tests/images/noise.rs"]
 mod noise;
 #[path = "../../core/tests/fuzzing/strict.rs"]
 mod strict;
 
+pub use arrived::Arrived;
 pub use noise::noise;
 pub use strict::Strict;
 

@@ -163,6 +163,46 @@ mod tests {
         assert_eq!(Request::parse(b"mount \xff"), None);
     }
 
+    /// Texts that were changed in some places; the same in each run.
+    fn spoilt(text: &str, seed: u64) -> Vec<u8> {
+        let mut bytes = text.as_bytes().to_vec();
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = |end: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as usize % end.max(1)
+        };
+        for _ in 0..next(4) {
+            let at = next(bytes.len());
+            match next(3) {
+                0 => bytes.insert(at, next(256) as u8),
+                1 if !bytes.is_empty() => drop(bytes.remove(at)),
+                _ => bytes.truncate(at),
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn whatever_a_client_sends_names_one_folder_or_is_no_request() {
+        let mut requests = 0;
+        for seed in 0..20_000 {
+            let bytes = spoilt(&format!("mount {}", "0a".repeat(32)), seed);
+            if let Some(request) = Request::parse(&bytes) {
+                let id = request.id.as_str();
+                assert!(id.len() == 64 && id.bytes().all(|c| c.is_ascii_hexdigit()));
+                assert_eq!(request.to_string().as_bytes(), bytes);
+                requests += 1;
+            }
+            let bytes = spoilt("done /a folder: why", seed);
+            if let Some(answer) = Answer::parse(&bytes) {
+                assert_eq!(answer.encode(), bytes);
+            }
+        }
+        assert!(requests > 0);
+    }
+
     #[test]
     fn answers_are_read_as_they_were_written() {
         for (outcome, _) in OUTCOMES {

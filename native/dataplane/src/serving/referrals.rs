@@ -154,6 +154,30 @@ pub fn wait_until_sent(stream: &mut impl Read) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use proptest::prelude::*;
+
+    use crate::serving::partial::LONGEST_RANGE;
+
+    proptest! {
+        #[test]
+        fn whatever_is_read_is_written_as_it_was(
+            bytes in prop::collection::vec(prop_oneof![0u8..5, any::<u8>()], 0..300),
+            len in 1..1000u64,
+        ) {
+            let mut written = Vec::new();
+            if let Ok(Some(found)) = ReferableRequest::read(&mut &bytes[..]) {
+                prop_assert!((1..=LONGEST_RANGE).contains(&found.range.len));
+                found.write(&mut written).unwrap();
+                prop_assert_eq!(&written[..], &bytes[..written.len()]);
+            }
+            written.clear();
+            if let Ok(found) = Turn::read(&mut &bytes[..], len) {
+                found.write(&mut written).unwrap();
+                prop_assert_eq!(&written[..], &bytes[..written.len()]);
+            }
+        }
+    }
     use crate::serving::partial::Want;
 
     fn name(text: &str) -> HostName {
