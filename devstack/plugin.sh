@@ -412,8 +412,10 @@ function cleanup_diffcache {
         "$DIFFCACHE_DIR"/diffcache_openstack/_native*.so
     [ -z "$DIFFCACHE_HORIZON_PANELS" ] \
         || rm -f "$DIFFCACHE_HORIZON_PANELS"/_[0-9]*_image_cache_*.py
-    ! getent group "$DIFFCACHE_NBD_GROUP" >/dev/null \
-        || sudo groupdel "$DIFFCACHE_NBD_GROUP"
+    local group
+    for group in "$DIFFCACHE_NBD_GROUP" "$DIFFCACHE_IMAGE_GROUP"; do
+        ! getent group "$group" >/dev/null || sudo groupdel "$group"
+    done
 }
 
 # run_diffcache_phase MODE PHASE: what DevStack asks for.

@@ -247,6 +247,10 @@ fn volume(name: &str) -> Vec<u8> {
 fn forged_filesystems_that_are_arriving_do_no_harm() {
     let volumes = ["ext2-files", "ext4-files", "xfs-files"].map(volume);
     fuzz(|chance| {
+        // They take longer than others.
+        if chance.below(4) > 0 {
+            return;
+        }
         let mut image = volumes[chance.below(volumes.len())].clone();
         // Where the structures are that say where all others are.
         for _ in 0..=chance.below(4) {
@@ -261,7 +265,7 @@ fn forged_filesystems_that_are_arriving_do_no_harm() {
         let mut arrived = Arrived::new(&image);
         let mut files = ArrivingFiles::default();
         let mut found = 0;
-        for _ in 0..chance.below(200) {
+        for _ in 0..chance.below(40) {
             let number = match chance.below(3) {
                 0 => chance.next() % 16,
                 _ => chance.next() % len.div_ceil(4096),
