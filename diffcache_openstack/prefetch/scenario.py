@@ -23,7 +23,6 @@ import reprlib
 import typing
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.prefetch import profiles
 
 # A replay needs some hundred bytes for each of these, so that the largest
 # takes about 2 GB.
