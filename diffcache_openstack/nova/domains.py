@@ -16,6 +16,7 @@ import typing
 import libvirt
 import libvirt_qemu
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import qemu_monitor
 
 
@@ -33,5 +34,11 @@ def is_busy(domain: typing.Any, device: str) -> bool:
     """Return whether libvirt works on a server, or copies one of its disks.
 
     :param device: the disk's name, such as vda
+    :raises PermanentError: the server was stopped meanwhile, or libvirt fails
     """
-    return is_migrated(domain) or bool(domain.blockJobInfo(device, 0))
+    try:
+        return is_migrated(domain) or bool(domain.blockJobInfo(device, 0))
+    except libvirt.libvirtError as error:
+        raise exceptions.PermanentError(
+            f'libvirt does not say whether disk {device} is copied: {error}'
+        ) from error

@@ -275,16 +275,17 @@ class LibvirtDriver(driver.LibvirtDriver):
 
         :raises VolumeExtendFailed: the guest sees it after a hard reboot
         """
-        domain = self._host.get_guest(instance)._domain
+        guest = self._host.get_guest(instance)
+        # A guest that is stopped sees the size when it is started.
         disk = volume_nodes.find(
-            domain.XMLDesc(0), driver_block_device.get_volume_id(
-                connection_info))
+            guest._domain.XMLDesc(0), driver_block_device.get_volume_id(
+                connection_info)) if guest.is_active() else None
         if disk is None:
             super().extend_volume(context, connection_info, instance,
                                   requested_size)
             return
         size = self._extend_volume(connection_info, instance, requested_size)
-        self._volumes.show_size(domain, disk, connection_info, size)
+        self._volumes.show_size(guest._domain, disk, connection_info, size)
 
     def check_can_live_migrate_destination(
             self, context: typing.Any, instance: typing.Any,

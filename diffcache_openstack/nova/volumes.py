@@ -26,6 +26,7 @@ import typing
 
 from lxml import etree
 import oslo_messaging
+from oslo_utils import excutils
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
@@ -479,12 +480,41 @@ class CachedVolumeDriver:
                        instance: typing.Any) -> None:
         """Connect a volume, and attach it to the cache.
 
-        It is used without the cache if that fails.
+        It is used without the cache if that fails. Nova disconnects nothing
+        that this refused: it is disconnected again then.
 
         :raises VolumeAttachFailed: it fails, and its type requires the cache,
             or the cache may have newer blocks
         """
         self._driver.connect_volume(connection_info, instance)
+        try:
+            self._cache_connected(connection_info, instance)
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                self._disconnect_refused(connection_info, instance)
+
+    def _disconnect_refused(self, connection: Connection, instance: typing.Any
+                            ) -> None:
+        """Leave nothing of a volume on the host that is not used there."""
+        volume_id = _volume_id(connection)
+        try:
+            self._cache.leave(connection)
+        except nova_exception.VolumeDetachFailed as error:
+            # It has what the volume lacks, and is to keep that.
+            LOG.warning('Volume %s stays in the SSD cache of this host: %s',
+                        volume_id, error)
+        try:
+            self._driver.disconnect_volume(connection, instance)
+        except Exception:
+            LOG.exception('Could not disconnect volume %s, which is not used'
+                          ' here, from this host', volume_id)
+
+    def _cache_connected(self, connection_info: Connection,
+                         instance: typing.Any) -> None:
+        """Attach a volume that is connected to the cache.
+
+        :raises VolumeAttachFailed: as :meth:`connect_volume`
+        """
         data = connection_info['data']
         data.pop(KEY, None)
         origin = _origin(connection_info)
@@ -502,7 +532,7 @@ class CachedVolumeDriver:
             self._check_seen(connection_info, export)
         except exceptions.DiffCacheError as error:
             self._cache.refuse_unsaved(connection_info, error)
-            self._refuse_required(connection_info, instance, error)
+            self._refuse_required(connection_info, error)
             self._cache.passed(connection_info, type(error).__name__, error)
             return
         if self._cache.is_replacing():
@@ -523,11 +553,9 @@ class CachedVolumeDriver:
             self._cache.client.detach_volume(_volume_id(connection))
             raise exceptions.PermanentError(_NOT_SEEN)
 
-    def _refuse_required(self, connection, instance, error):
+    def _refuse_required(self, connection, error):
         if not self._wanted.required:
             return
-        self._cache.leave(connection)
-        self._driver.disconnect_volume(connection, instance)
         raise nova_exception.VolumeAttachFailed(
             volume_id=_volume_id(connection),
             reason=f'its type requires the SSD cache: {error}') from error

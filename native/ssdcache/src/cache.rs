@@ -112,6 +112,14 @@ pub enum CacheError {
     /// Another origin
     #[error("volume {0} is attached with another origin; detach it first")]
     Attached(String),
+    /// Another volume has its origin
+    #[error("volume {name}: its origin is that of volume {other}; detach {other} first")]
+    SameOrigin {
+        /// The volume.
+        name: String,
+        /// The one that has the origin.
+        other: String,
+    },
     /// It is being detached
     #[error("volume {0} is being detached; repeat it when that is done")]
     Detaching(String),

@@ -197,13 +197,18 @@ impl Commands {
         stream.set_read_timeout(Some(TIMEOUT))?;
         let mut line = Vec::new();
         BufReader::new(stream.take(MAX_COMMAND)).read_until(b'\n', &mut line)?;
-        Ok(match serde_json::from_slice(&line) {
+        Ok(self.execute(&line))
+    }
+
+    /// Executes a command, and returns its answer.
+    pub(crate) fn execute(&self, line: &[u8]) -> Value {
+        match serde_json::from_slice(line) {
             Ok(command) => {
                 let done = self.run(command);
                 done.unwrap_or_else(|failed| error(&failed.to_string()))
             }
             Err(refused) => error(&format!("not a command: {refused}")),
-        })
+        }
     }
 
     /// Waits until the clients of a volume have left, so that its origin is closed, and disconnects
@@ -276,7 +281,20 @@ impl Commands {
                 self.wait_for_clients(volume);
             }
         }
-        Ok(json!({ "status": cache.status() }))
+        Ok(json!({ "status": self.status() }))
+    }
+
+    /// The state of the cache, and of each volume how many `leaving` clients have ended and are
+    /// waited for by others.
+    fn status(&self) -> Value {
+        let leaving = self.clients.leaving();
+        let mut status = json!(self.cache.status());
+        let volumes = status["volumes"].as_object_mut();
+        for volume in volumes.into_iter().flat_map(|found| found.values_mut()) {
+            let export = volume["export"].as_str().unwrap_or_default();
+            volume["leaving"] = json!(leaving.get(export).unwrap_or(&0));
+        }
+        status
     }
 
     fn attach(&self, attachment: Attachment) -> Result<(), Refused> {

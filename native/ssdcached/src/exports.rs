@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use diffcache_ssdcache::cache::{Cache, PendingRead, Volume};
 
-use crate::nbd::{Export, Exports};
+use crate::nbd::Export;
 use crate::stop::Gate;
 
 /// The volumes that are attached at the moment, by the names of their exports.
@@ -16,10 +16,9 @@ pub struct Volumes {
     pub gate: Arc<Gate>,
 }
 
-impl Exports for Volumes {
-    type Export = CachedVolume;
-
-    fn find(&self, name: &str) -> Option<Arc<CachedVolume>> {
+impl Volumes {
+    /// The volume whose export has a name, if it is served.
+    pub fn find(&self, name: &str) -> Option<Arc<CachedVolume>> {
         let mut volumes = self.cache.volumes().into_iter();
         let volume = volumes.find(|volume| volume.export() == name && !volume.is_held())?;
         Some(Arc::new(CachedVolume {
@@ -35,13 +34,6 @@ pub struct CachedVolume {
     cache: Arc<Cache>,
     gate: Arc<Gate>,
     volume: Arc<Volume>,
-}
-
-impl CachedVolume {
-    /// The name of its export.
-    pub fn name(&self) -> String {
-        self.volume.export()
-    }
 }
 
 impl Export for CachedVolume {

@@ -11,3 +11,6 @@ pub mod panics;
 mod server;
 pub mod service;
 mod stop;
+
+#[cfg(test)]
+mod tests;

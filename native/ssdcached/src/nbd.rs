@@ -5,7 +5,7 @@
 
 mod negotiation;
 mod pace;
-mod protocol;
+pub(crate) mod protocol;
 mod transmission;
 
 #[cfg(test)]
@@ -65,6 +65,9 @@ pub trait Exports: Send + Sync {
     /// One of them.
     type Export: Export;
 
-    /// The export with a name, if there is one.
-    fn find(&self, name: &str) -> Option<Arc<Self::Export>>;
+    /// The export with a name, if there is one. May wait until it takes another client.
+    ///
+    /// # Errors
+    /// The connection failed.
+    fn find(&self, name: &str) -> io::Result<Option<Arc<Self::Export>>>;
 }

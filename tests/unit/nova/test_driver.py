@@ -22,6 +22,7 @@ from unittest import mock
 from tests.unit.nova import needs  # Before Nova itself, which may be missing.
 
 import libvirt
+from nova.compute import power_state
 from nova import exception
 import nova.virt
 from nova.virt import driver as virt_driver
@@ -36,6 +37,7 @@ import diffcache_openstack.nova
 from diffcache_openstack.nova import driver
 from diffcache_openstack.nova import fetching
 from tests.unit.nova import fakes
+from tests.unit.nova import test_volume_nodes
 
 IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
 NAME = imagecache.get_cache_fname(IMAGE)
@@ -136,6 +138,37 @@ class TestCaching(DriverTest):
         self.client.error = exceptions.ServiceUnavailable('nobody there')
         self.assertTrue(self.driver.cache_image(None, IMAGE))
         self.assertEqual(DOWNLOADED, self.base.read_bytes())
+
+
+class TestExtend(DriverTest):
+
+    def setUp(self):
+        super().setUp()
+        self.driver = self.load()
+        self.guest = self.patch(self.driver._host, 'get_guest').return_value
+        self.guest._domain.XMLDesc.return_value = test_volume_nodes.DOCUMENT
+        self.guest._domain.jobInfo.side_effect = libvirt.libvirtError(
+            'domain is not running')
+        self.guest.get_power_state.return_value = power_state.SHUTDOWN
+        self.host = self.patch(self.driver, '_extend_volume',
+                               return_value=1 << 30)
+        self.shown = self.patch(self.driver._volumes, 'show_size')
+        self.connection = {'serial': test_volume_nodes.VOLUME, 'data': {}}
+
+    def extend(self):
+        self.driver.extend_volume(None, self.connection, mock.Mock(), 1 << 30)
+        self.host.assert_called_once_with(self.connection, mock.ANY, 1 << 30)
+
+    def test_a_stopped_server_sees_the_size_when_it_starts(self):
+        self.guest.is_active.return_value = False
+        self.extend()
+        self.shown.assert_not_called()
+
+    def test_a_running_server_sees_it_at_once(self):
+        self.guest.is_active.return_value = True
+        self.extend()
+        self.shown.assert_called_once_with(
+            self.guest._domain, mock.ANY, self.connection, 1 << 30)
 
 
 class TestLiveMigration(DriverTest):

@@ -291,6 +291,44 @@ class TestConnect(VolumesTest):
         self.assertEqual(['connect', ('disconnect', False)],
                          self.driver.asked)
 
+    def test_a_volume_that_was_refused_is_not_left_connected(self):
+        """Nova does not disconnect what it could not connect."""
+        self.client.ssd_cache.return_value = {'volumes': {}}
+        self.notes.begin(VOLUME)
+        self.client.drain_volume.side_effect = exceptions.Conflict('held')
+        for refusal in (exceptions.Conflict('another attachment'),
+                        exceptions.ServiceUnavailable('down')):
+            self.driver.asked.clear()
+            self.client.attach_volume.side_effect = refusal
+            connection = self.connection()
+            error = self.assertRaises(
+                exception.VolumeAttachFailed,
+                self.around(connection).connect_volume, connection, INSTANCE)
+            self.assertIn(str(refusal), str(error))
+            self.assertEqual(['connect', ('disconnect', False)],
+                             self.driver.asked)
+        # The cache keeps what the volume lacks.
+        self.client.detach_volume.assert_not_called()
+
+    def test_a_volume_without_a_device_that_may_lack_blocks(self):
+        self.client.ssd_cache.return_value = {'volumes': {}}
+        self.notes.begin(VOLUME)
+        self.driver.connect_volume = lambda connection, instance: None
+        connection = self.connection()
+        self.assertRaises(
+            exception.VolumeAttachFailed,
+            self.around(connection).connect_volume, connection, INSTANCE)
+        self.assertEqual([('disconnect', False)], self.driver.asked)
+
+    def test_the_refusal_is_reported_although_the_host_stays_connected(self):
+        connection = self.connection({'required': 'true'})
+        self.client.attach_volume.side_effect = exceptions.NoSpace('full')
+        self.driver.disconnect_volume = mock.Mock(side_effect=OSError('busy'))
+        error = self.assertRaises(
+            exception.VolumeAttachFailed,
+            self.around(connection).connect_volume, connection, INSTANCE)
+        self.assertIn('full', str(error))
+
     def test_storage_without_a_block_device(self):
         connection = self.connection()
         self.driver.connect_volume = lambda connection, instance: None
@@ -377,6 +415,9 @@ class TestShowSize(ShowCase):
         self.domain.blockJobInfo.return_value = {'type': 1}
         self.assertIn('copied', self.refused())
         self.shown.assert_not_called()
+        self.domain.blockJobInfo.side_effect = libvirt.libvirtError('gone')
+        self.assertIn('after a hard reboot: libvirt', self.refused())
+        self.domain.blockJobInfo.side_effect = None
         self.domain.blockJobInfo.return_value = {}
         self.shown.side_effect = exceptions.PermanentError('Cannot grow')
         self.assertIn('after a hard reboot: Cannot grow', self.refused())
@@ -523,17 +564,6 @@ class TestWriteBack(VolumesTest):
         with self.assertLogs(volumes.LOG, 'WARNING') as logs:
             self.around(connection).connect_volume(connection, INSTANCE)
         self.assertIn('[diffcache] write_back_notes', logs.output[0])
-        self.client.detach_volume.assert_called_once_with(VOLUME)
-        self.assertNotIn(volumes.KEY, connection['data'])
-
-    def test_an_agent_that_notes_nothing(self):
-        self.end_note()
-        connection = self.connection()
-        connection['data']['qos_specs'] = {
-            'diffcache:ssd_cache': 'write-back'}
-        with self.assertLogs(volumes.LOG, 'WARNING') as logs:
-            self.around(connection).connect_volume(connection, INSTANCE)
-        self.assertIn('agent is older', logs.output[0])
         self.client.detach_volume.assert_called_once_with(VOLUME)
         self.assertNotIn(volumes.KEY, connection['data'])
 

@@ -1,7 +1,7 @@
 //! The start of a cache: volumes, and what the device has of them.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
@@ -178,7 +178,42 @@ fn check_names(attachments: &[Attachment]) -> Result<(), CacheError> {
             return Err(CacheError::Name(attachment.name.clone()));
         }
     }
+    check_origins(attachments)
+}
+
+/// Refuses several volumes with one origin: what one writes, the cache of the other does not see.
+fn check_origins(attachments: &[Attachment]) -> Result<(), CacheError> {
+    let mut known: HashMap<Identity, &str> = HashMap::new();
+    for attachment in attachments.iter().filter(|a| a.held.is_none()) {
+        let name = &attachment.name;
+        for identity in identities(attachment.origin.as_ref(), attachment.origin_id) {
+            if let Some(other) = known.insert(identity, name) {
+                return Err(same_origin(name, other));
+            }
+        }
+    }
     Ok(())
+}
+
+/// What identifies an origin: two with something in common are the same.
+#[derive(PartialEq, Eq, Hash)]
+pub(super) enum Identity {
+    /// Its number, also while it is missing.
+    Id(u64),
+    /// What it is, whatever its name.
+    Is(String),
+}
+
+pub(super) fn identities(origin: &dyn Disk, id: u64) -> impl Iterator<Item = Identity> {
+    let known = origin.identity().map(Identity::Is);
+    std::iter::once(Identity::Id(id)).chain(known)
+}
+
+pub(super) fn same_origin(name: &str, other: &str) -> CacheError {
+    CacheError::SameOrigin {
+        name: name.to_owned(),
+        other: other.to_owned(),
+    }
 }
 
 /// Refuses a number of references that are not counted.

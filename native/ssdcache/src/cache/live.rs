@@ -3,7 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 
-use super::attach::{attach, check_admission, check_attachment, size_of_origin};
+use super::attach::{
+    attach, check_admission, check_attachment, identities, same_origin, size_of_origin, Identity,
+};
 use super::volume::{Mode, Volume};
 use super::{origin_error, touched, Attachment, Cache, CacheError};
 use crate::device::disk::Disk;
@@ -47,6 +49,7 @@ impl Cache {
             self.change_attached(&known, &attachment)?;
             return Ok(known);
         }
+        self.check_origin(&attachment)?;
         self.check_elsewhere(&attachment)?;
         self.forget_unused(&mut detached);
         let mut places = self.places();
@@ -66,6 +69,22 @@ impl Cache {
         let place = volumes.partition_point(|other| other.id < volume.id);
         volumes.insert(place, volume.clone());
         Ok(volume)
+    }
+
+    /// Refuses an origin that another volume has.
+    fn check_origin(&self, attachment: &Attachment) -> Result<(), CacheError> {
+        let wanted: Vec<Identity> =
+            identities(attachment.origin.as_ref(), attachment.origin_id).collect();
+        let volumes = self.volumes();
+        let mut served = volumes.iter().filter(|volume| !volume.is_held());
+        let has_it = |volume: &&Arc<Volume>| {
+            let mut has = identities(volume.origin.as_ref(), volume.attachment.origin);
+            has.any(|identity| wanted.contains(&identity))
+        };
+        match served.find(has_it) {
+            Some(other) => Err(same_origin(&attachment.name, other.name())),
+            None => Ok(()),
+        }
     }
 
     /// Refuses an origin of which another device may have newer blocks.
@@ -169,13 +188,14 @@ impl Cache {
     /// The origin is smaller than it was, or cannot be read or written; the device cannot be
     /// written.
     pub fn resize(&self, volume: &Volume) -> Result<(), CacheError> {
-        let _changing = self.begin_changing();
-        if volume.ending.load(Ordering::Acquire) {
-            return Err(CacheError::Detaching(volume.name().to_owned()));
-        }
-        let before = volume.size();
+        let detaching = || match volume.ending.load(Ordering::Acquire) {
+            true => Err(CacheError::Detaching(volume.name().to_owned())),
+            false => Ok(()),
+        };
+        detaching()?;
         // The origin may be opened anew, which is not to lose what was not flushed.
         let _closed = volume.close_gate();
+        let before = volume.size();
         let writing_back = self.begin_writing_back(volume);
         let now = self
             .sync_origin(volume)
@@ -199,6 +219,8 @@ impl Cache {
                 .and_then(|()| self.change(volume, partial, true, |_| Ok(())))
                 .map_err(|source| origin_error(volume, source))?;
         }
+        let _changing = self.begin_changing();
+        detaching()?;
         volume.set_size(now);
         let record = volume.record_now();
         Ok(self.device.write_record(volume.record, Some(&record))?)

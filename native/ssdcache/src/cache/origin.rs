@@ -234,6 +234,10 @@ impl Disk for Origin {
         }
     }
 
+    fn identity(&self) -> Option<String> {
+        self.file.get().and_then(|file| file.identity())
+    }
+
     fn forget_lost(&self, offset: u64, length: u64) {
         if let Some(file) = self.file.get() {
             file.forget_lost(offset, length);
@@ -288,6 +292,22 @@ mod tests {
             assert_eq!(size, origin.size().unwrap());
         }
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn an_origin_is_the_same_by_its_path_a_link_and_a_hard_link() {
+        let path = file("same", 4096);
+        let [link, hard] = ["link", "hard"].map(|name| path.with_extension(name));
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        std::fs::hard_link(&path, &hard).unwrap();
+        let other = file("another", 4096);
+        let identity = |path: &PathBuf| Origin::open(path).unwrap().identity().unwrap();
+        assert_eq!(identity(&path), identity(&link));
+        assert_eq!(identity(&path), identity(&hard));
+        assert_ne!(identity(&path), identity(&other));
+        for path in [path, link, hard, other] {
+            std::fs::remove_file(path).unwrap();
+        }
     }
 
     #[test]

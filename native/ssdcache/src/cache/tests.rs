@@ -42,7 +42,7 @@ fn attachment(name: &str, origin: &MemoryDisk, limit: u32) -> Attachment {
     Attachment {
         name: name.into(),
         origin: Box::new(origin.clone()),
-        origin_id: 1,
+        origin_id: origin_id(name, 0, 0, 0),
         mode: Mode::WriteThrough,
         limit,
         sequential: 0,

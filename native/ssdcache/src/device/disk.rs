@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::sync::Arc;
 
 use rustix::fs::{fadvise, fallocate, Advice, FallocateFlags};
@@ -38,6 +38,11 @@ pub trait Disk: Send + Sync {
     /// Whether what was written survives the end of every process of this host.
     fn outlives_processes(&self) -> bool {
         true
+    }
+
+    /// What it reads and writes, whatever its name is; none if that is not known.
+    fn identity(&self) -> Option<String> {
+        None
     }
 
     /// Has reads of a range return what the disk has, and not what the memory of the system has of
@@ -83,6 +88,10 @@ impl<T: Disk> Disk for Arc<T> {
 
     fn outlives_processes(&self) -> bool {
         self.as_ref().outlives_processes()
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.as_ref().identity()
     }
 
     fn forget_lost(&self, offset: u64, length: u64) {
@@ -142,6 +151,14 @@ impl Disk for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn identity(&self) -> Option<String> {
+        let metadata = self.metadata().ok()?;
+        Some(match metadata.file_type().is_block_device() {
+            true => format!("device {}", metadata.rdev()),
+            false => format!("file {} {}", metadata.dev(), metadata.ino()),
+        })
     }
 
     fn forget_lost(&self, offset: u64, length: u64) {

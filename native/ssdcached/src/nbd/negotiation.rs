@@ -49,7 +49,7 @@ pub fn negotiate<S: Read + Write, E: Exports>(
         let asked = receive(stream)?;
         match asked.option {
             option::EXPORT_NAME => {
-                let found = name(&asked.data).and_then(|name| exports.find(name));
+                let found = find(exports, &asked.data)?;
                 // There is no reply that says so.
                 let export = found.ok_or_else(|| invalid("there is no such export"))?;
                 let mut described = [0; 134];
@@ -105,8 +105,8 @@ fn answer(stream: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> io::R
     stream.write_all(&bytes)
 }
 
-fn name(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok()
+fn find<E: Exports>(exports: &E, name: &[u8]) -> io::Result<Option<Arc<E::Export>>> {
+    std::str::from_utf8(name).map_or(Ok(None), |name| exports.find(name))
 }
 
 /// The name, and the kinds of information, that an option asks for; `None`: it is malformed.
@@ -130,7 +130,7 @@ fn describe<E: Exports>(
         answer(stream, asked.option, reply::ERR_INVALID, b"malformed")?;
         return Ok(None);
     };
-    let Some(export) = name(wanted).and_then(|name| exports.find(name)) else {
+    let Some(export) = find(exports, wanted)? else {
         answer(stream, asked.option, reply::ERR_UNKNOWN, b"no such export")?;
         return Ok(None);
     };

@@ -1,5 +1,6 @@
 //! Origins that QEMU opens: a process of `qemu-storage-daemon` serves each over NBD.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use rustix::process::{kill_process, set_parent_process_death_signal, Pid, Signal
 use serde_json::{Map, Value};
 
 use super::nbd::{Address, Connection, Source};
+use crate::device::disk::Disk;
 
 const PROGRAM: &str = "qemu-storage-daemon";
 const NAME: &str = "origin";
@@ -28,6 +30,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A daemon for one origin.
 pub struct Daemon {
     options: String,
+    identity: String,
     socket: PathBuf,
     running: Mutex<Option<Running>>,
 }
@@ -53,10 +56,12 @@ impl Daemon {
                 "QEMU's options of a block device lack a driver".into(),
             ));
         }
+        let identity = identity(&parsed);
         let mut options = parsed;
         options.insert("node-name".into(), NAME.into());
         Ok(Self {
             options: Value::Object(options).to_string(),
+            identity,
             socket,
             running: Mutex::new(None),
         })
@@ -161,6 +166,10 @@ impl Source for Daemon {
         self.connect_to(&mut running)
     }
 
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+
     /// A daemon knows the size that the origin had when it opened it.
     fn look_again(&self) -> io::Result<()> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,6 +188,48 @@ impl Drop for Daemon {
             // Nothing serves it any more; the next daemon would replace it, too.
             let _ = std::fs::remove_file(&self.socket);
         }
+    }
+}
+
+/// What QEMU's options of a block device name: the innermost of nodes that lie on others.
+fn identity(options: &Map<String, Value>) -> String {
+    let text = |name: &str| {
+        options
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    if let Some(Value::Object(inner)) = options.get("file") {
+        return identity(inner);
+    }
+    match text("driver") {
+        "file" | "host_device" => {
+            let path = Path::new(text("filename"));
+            let known = File::open(path).ok().and_then(|file| file.identity());
+            known.unwrap_or_else(|| format!("path {}", path.display()))
+        }
+        "rbd" => {
+            let names = ["conf", "pool", "namespace", "image"].map(text);
+            format!("rbd {}", names.join("/"))
+        }
+        "nbd" => identity_of_nbd(options),
+        _ => Value::Object(options.clone()).to_string(),
+    }
+}
+
+fn identity_of_nbd(options: &Map<String, Value>) -> String {
+    let export = options.get("export").and_then(Value::as_str);
+    let export = export.unwrap_or_default();
+    let of = |name: &str| {
+        options
+            .get("server")
+            .and_then(|server| server.get(name)?.as_str())
+    };
+    let port = || of("port").and_then(|port| port.parse().ok());
+    match (of("path"), of("host"), port()) {
+        (Some(path), ..) => Address::unix(path.into(), export).identity(),
+        (None, Some(host), Some(port)) => Address::tcp(host, port, export).identity(),
+        _ => Value::Object(options.clone()).to_string(),
     }
 }
 
@@ -235,4 +286,37 @@ fn start_starter() -> io::Result<Sender<Start>> {
 #[must_use]
 pub fn socket(directory: &Path, id: u64) -> PathBuf {
     directory.join(format!("origin-{id:016x}.socket"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity_of(options: &str) -> String {
+        let options = serde_json::from_str(options).unwrap();
+        identity(&options)
+    }
+
+    #[test]
+    fn an_origin_is_the_same_whatever_options_name_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let linked = folder.path().join("link");
+        let file = File::create(&path).unwrap();
+        std::os::unix::fs::symlink(&path, &linked).unwrap();
+        for (driver, path) in [("file", &path), ("host_device", &linked)] {
+            let plain = format!("{{\"driver\":\"{driver}\",\"filename\":{path:?}}}");
+            let nested = format!("{{\"driver\":\"raw\",\"file\":{plain}}}");
+            assert_eq!(file.identity(), Some(identity_of(&plain)));
+            assert_eq!(file.identity(), Some(identity_of(&nested)));
+        }
+        let cinder = r#"{"driver":"rbd","pool":"p","image":"i","user":"cinder"}"#;
+        let other = r#"{"driver":"rbd","pool":"p","image":"j"}"#;
+        let again = r#"{"driver":"rbd","image":"i","pool":"p"}"#;
+        assert_eq!(identity_of(again), identity_of(cinder));
+        assert_ne!(identity_of(other), identity_of(cinder));
+        let nbd = r#"{"driver":"nbd","export":"x","server":{"type":"inet","host":"H","port":"7"}}"#;
+        let address = Address::parse("nbd://h:7/x").unwrap();
+        assert_eq!(address.identity(), identity_of(nbd));
+    }
 }

@@ -124,6 +124,10 @@ impl Disk for Direct {
         self.file.sync()
     }
 
+    fn identity(&self) -> Option<String> {
+        self.file.identity()
+    }
+
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
         let _alone = self.parts.write().unwrap_or_else(PoisonError::into_inner);
         self.file.zero(offset, length)

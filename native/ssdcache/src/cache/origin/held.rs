@@ -71,6 +71,11 @@ impl Disk for Held {
         found.as_ref().map_or(Ok(()), |origin| origin.sync())
     }
 
+    fn identity(&self) -> Option<String> {
+        let found = self.origin.read().unwrap_or_else(PoisonError::into_inner);
+        found.as_ref().and_then(|origin| origin.identity())
+    }
+
     fn outlives_processes(&self) -> bool {
         let found = self.origin.read().unwrap_or_else(PoisonError::into_inner);
         found

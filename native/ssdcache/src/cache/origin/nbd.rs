@@ -70,6 +70,15 @@ impl Address {
         }
     }
 
+    /// An export of a server that is reached over TCP.
+    #[must_use]
+    pub fn tcp(host: &str, port: u16, export: &str) -> Self {
+        Self {
+            server: Server::Tcp(host.to_owned(), port),
+            export: export.to_owned(),
+        }
+    }
+
     /// Parses `nbd+unix:///EXPORT?socket=PATH` or `nbd://HOST[:PORT]/EXPORT`.
     ///
     /// # Errors
@@ -101,10 +110,8 @@ impl Address {
         if host.is_empty() || export.contains('?') {
             return Err(wrong());
         }
-        Ok(Self {
-            server: Server::Tcp(host.to_owned(), port),
-            export: unescape(export).ok_or_else(wrong)?,
-        })
+        let export = unescape(export).ok_or_else(wrong)?;
+        Ok(Self::tcp(host, port, &export))
     }
 }
 
@@ -553,6 +560,9 @@ pub trait Source: Send + Sync {
     /// The server is not there, or refuses.
     fn connect(&self) -> io::Result<Connection>;
 
+    /// What the origin is, whatever it is named.
+    fn identity(&self) -> String;
+
     /// Has the server look for the size that the origin has now.
     ///
     /// # Errors
@@ -563,6 +573,17 @@ pub trait Source: Send + Sync {
 impl Source for Address {
     fn connect(&self) -> io::Result<Connection> {
         Connection::open(self)
+    }
+
+    fn identity(&self) -> String {
+        let server = match &self.server {
+            Server::Unix(path) => {
+                let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+                path.display().to_string()
+            }
+            Server::Tcp(host, port) => format!("{}:{port}", host.to_lowercase()),
+        };
+        format!("nbd {server} {}", self.export)
     }
 
     fn look_again(&self) -> io::Result<()> {
@@ -700,6 +721,10 @@ impl<S: Source> Disk for NbdOrigin<S> {
         }
         self.send(Connection::flush)?;
         self.check_lost()
+    }
+
+    fn identity(&self) -> Option<String> {
+        Some(self.source.identity())
     }
 
     fn outlives_processes(&self) -> bool {

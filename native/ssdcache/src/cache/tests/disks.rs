@@ -16,6 +16,7 @@ pub struct MemoryDisk {
     disk: faulty::Disk,
     /// Whether nothing survives the end of other processes.
     is_served: Arc<AtomicBool>,
+    identity: Option<&'static str>,
 }
 
 impl MemoryDisk {
@@ -28,6 +29,15 @@ impl MemoryDisk {
         Self {
             disk: faulty::Disk::with_fuse(size, fuse),
             is_served: Arc::default(),
+            identity: None,
+        }
+    }
+
+    /// The same disk, which is known to be that.
+    pub fn known_as(&self, identity: &'static str) -> Self {
+        Self {
+            identity: Some(identity),
+            ..self.clone()
         }
     }
 
@@ -102,6 +112,10 @@ impl Disk for MemoryDisk {
 
     fn outlives_processes(&self) -> bool {
         !self.is_served.load(Ordering::Relaxed)
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.identity.map(str::to_owned)
     }
 
     fn forget_lost(&self, _offset: u64, _length: u64) {

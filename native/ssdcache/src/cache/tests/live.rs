@@ -330,3 +330,30 @@ fn names_and_paths_that_records_have_no_room_for_are_refused() {
         assert!(matches!(refused, Err(CacheError::Path(_))));
     }
 }
+
+#[test]
+fn a_volume_with_the_origin_of_another_one_is_refused_whatever_its_name() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
+    let known = |name: &str, identity| Attachment {
+        origin: Box::new(origin.known_as(identity)),
+        ..lasting(name, &origin, 10)
+    };
+    let cache = empty(&ssd);
+    let volume = cache.attach(known("a", "disk 1")).unwrap();
+    cache.attach(known("b", "disk 2")).unwrap();
+    let same_name = Attachment {
+        origin_id: volume.attachment.origin,
+        ..lasting("c", &origin, 10)
+    };
+    for refused in [known("c", "disk 1"), same_name] {
+        let error = cache.attach(refused).map(drop).unwrap_err();
+        let text = "volume c: its origin is that of volume a; detach a first";
+        assert_eq!(text, error.to_string());
+    }
+    cache.attach(known("a", "disk 1")).unwrap();
+    cache.detach(&volume, false).unwrap();
+    cache.attach(known("c", "disk 1")).unwrap();
+    let twice = vec![known("a", "disk 1"), known("b", "disk 1")];
+    let opened = Cache::open(device(&MemoryDisk::new(4 << 20), 64), OPTIONS, twice);
+    assert!(matches!(opened, Err(CacheError::SameOrigin { .. })));
+}

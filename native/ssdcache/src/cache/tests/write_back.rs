@@ -270,10 +270,11 @@ fn what_would_lose_dirty_blocks_is_refused_unless_it_is_forced() {
         host: [7; 16],
         ..PLACE
     };
-    refused("w", &origin, 1, PLACE, "not attached");
+    let id = origin_id("v", 0, 0, 0);
+    refused("w", &origin, id, PLACE, "not attached");
     refused("v", &origin, 2, PLACE, "another file");
-    refused("v", &larger, 1, PLACE, "another size");
-    refused("v", &origin, 1, host, "another host");
+    refused("v", &larger, id, PLACE, "another size");
+    refused("v", &origin, id, host, "another host");
 }
 
 #[test]

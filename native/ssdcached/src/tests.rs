@@ -1,0 +1,102 @@
+//! A cache with its clients and commands in this process, and origins that fail as disks do.
+
+mod client;
+mod leaving;
+mod origin;
+
+use std::fs::File;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{json, Value};
+use tempfile::TempDir;
+
+use crate::config::Config;
+use crate::control::Commands;
+use crate::exports::Volumes;
+use crate::server::{self, Clients};
+use client::Client;
+
+/// Blocks of the cache.
+const CAPACITY: u32 = 64;
+
+/// What a process has, of which others may follow in the same folder.
+struct Process {
+    clients: Arc<Clients>,
+    commands: Commands,
+    socket: PathBuf,
+}
+
+impl Process {
+    /// The first one in a folder formats the device.
+    fn start(folder: &TempDir, number: u32) -> Self {
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let format = number == 0;
+        if format {
+            File::create(path("ssd")).unwrap();
+        }
+        let words = [
+            format!("device={}", path("ssd")),
+            format!("capacity={CAPACITY}"),
+            format!("format={format}"),
+            format!("state={}", folder.path().display()),
+            "dirty_age=0".to_owned(),
+        ];
+        let mut config = Config::parse(words.iter().map(String::as_str)).unwrap();
+        let cache = Arc::new(config.open().unwrap());
+        let clients = Arc::new(Clients::default());
+        let commands = Commands {
+            cache: cache.clone(),
+            origins: config.origins().unwrap(),
+            clients: clients.clone(),
+        };
+        let socket = folder.path().join(format!("nbd-{number}"));
+        let listener = UnixListener::bind(&socket).unwrap();
+        let volumes = Arc::new(Volumes {
+            cache,
+            gate: Arc::default(),
+        });
+        let served = clients.clone();
+        // It ends with the process of the test.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                server::start(stream.unwrap(), &volumes, &served).unwrap();
+            }
+        });
+        Self {
+            clients,
+            commands,
+            socket,
+        }
+    }
+
+    /// Sends a command, and returns its answer.
+    fn command(&self, command: &Value) -> Value {
+        self.commands.execute(command.to_string().as_bytes())
+    }
+
+    fn done(&self, command: &Value) -> Value {
+        let answer = self.command(command);
+        assert_eq!(None, answer.get("error"), "{command}");
+        answer
+    }
+
+    fn attach(&self, volume: &str, origin: &origin::Origin, mode: &str) {
+        self.done(&json!({
+            "command": "attach", "volume": volume, "origin": origin.name(), "mode": mode,
+            "limit": CAPACITY / 2,
+        }));
+    }
+
+    /// The state of a volume.
+    fn state(&self, volume: &str) -> Value {
+        let answer = self.done(&json!({ "command": "status" }));
+        answer["status"]["volumes"][volume].clone()
+    }
+
+    fn connect(&self, volume: &str) -> Client {
+        let export = self.state(volume)["export"].as_str().unwrap().to_owned();
+        Client::connect(&self.socket, &export).unwrap()
+    }
+}

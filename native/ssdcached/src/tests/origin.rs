@@ -1,0 +1,91 @@
+//! Origins in this process: disks that fail as disks do, which a server of NBD has.
+
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use diffcache_faulty::Disk;
+
+use crate::nbd::{self, Export, Exports};
+
+/// An origin, and its server.
+pub struct Origin {
+    pub disk: Disk,
+    socket: PathBuf,
+}
+
+impl Origin {
+    pub fn new(folder: &Path, name: &str, size: usize) -> Self {
+        let socket = folder.join(name);
+        let listener = UnixListener::bind(&socket).unwrap();
+        let origin = Self {
+            disk: Disk::new(size),
+            socket,
+        };
+        let disk = origin.disk.clone();
+        // It ends with the process of the test.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, served) = (stream.unwrap(), Served(disk.clone()));
+                // The client sees how it ends.
+                std::thread::spawn(move || drop(serve(stream, &served)));
+            }
+        });
+        origin
+    }
+
+    pub fn name(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+}
+
+fn serve(stream: UnixStream, served: &Served) -> io::Result<()> {
+    match nbd::negotiate(&mut &stream, served)? {
+        Some(export) => nbd::transmit(stream, export),
+        None => Ok(()),
+    }
+}
+
+#[derive(Clone)]
+struct Served(Disk);
+
+impl Exports for Served {
+    type Export = Self;
+
+    fn find(&self, _name: &str) -> io::Result<Option<Arc<Self>>> {
+        Ok(Some(Arc::new(self.clone())))
+    }
+}
+
+impl Export for Served {
+    type Read = u64;
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn begin_read(&self, offset: u64, _length: usize) -> u64 {
+        offset
+    }
+
+    fn read_now(&self, _read: &u64, _buffer: &mut [u8]) -> bool {
+        false
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.0.write_at(data, offset)
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.0.write_at(&vec![0; length as usize], offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
