@@ -34,7 +34,16 @@ def describe() -> str:
     load = ' '.join(f'{average:.1f}' for average in os.getloadavg())
     return (f'machine: {len(os.sched_getaffinity(0))} of {os.cpu_count()}'
             f' processors ({model or platform.machine()}), {memory:.0f} GiB,'
-            f' {platform.system()} {platform.release()}; load average {load}')
+            f' {platform.system()} {platform.release()}; load average {load}'
+            f'{_slow_build()}')
+
+
+def _slow_build() -> str:
+    """Return a remark if tools/ compiled the native parts quickly."""
+    for name in 'quick', 'module':
+        if pathlib.Path(sys.prefix, f'.stamp-{name}').exists():
+            return '; native parts compiled quickly, not as released'
+    return ''
 
 
 def _find(path: str, pattern: str) -> str:

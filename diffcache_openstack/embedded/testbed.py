@@ -196,13 +196,15 @@ class Testbed:
         fast = sites.LinkSpec(1e5, 1e5, 1e5)
         with sites.Site(self._directory / 'preparation', (), fast,
                         self._prepared, self._options()) as site:
-            for image in self._images:
+            for number, image in enumerate(self._images, 1):
+                self._progress(f'registering {image.name}, {number} of '
+                               f'{len(self._images)}')
                 self._sha256[image.name] = sha256(image.path)
-                self._published_sizes[image.name] = self._published.publish(
-                    image.path, self._sha256[image.name])
                 self._templates[image.name] = site.register(
                     image.path, self._id(image), image.name)
-                self._progress(f'registered {image.name}')
+                self._published_sizes[image.name] = self._published.publish(
+                    image.path, self._sha256[image.name])
+            self._progress('creating patches')
             started = time.monotonic()
             patches = site.make_patches()
             self._progress(f'{len(patches)} patches are there after '

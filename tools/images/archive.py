@@ -25,15 +25,10 @@ import family
 import shell
 
 _KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg'
-_SUITES = (
-    family.RELEASE,
-    f'{family.RELEASE}-updates',
-    f'{family.RELEASE}-security',
-)
 
 
-def sources_list() -> str:
-    """Return the sources of the release, from where this machine has its own.
+def sources_list(release: str) -> str:
+    """Return the sources of a release, from where this machine has its own.
 
     :raises BuildError: this machine's apt has no source of the release
     """
@@ -43,15 +38,15 @@ def sources_list() -> str:
         capture_output=True, text=True, check=True,
     ).stdout
     mirrors = dict(line.split(maxsplit=1) for line in text.splitlines())
-    if not re.match('https?://', mirrors.get(family.RELEASE, '')):
+    if not re.match('https?://', mirrors.get(release, '')):
         raise shell.BuildError(
-            f'apt has no network source of Debian {family.RELEASE} on this '
+            f'apt has no network source of Debian {release} on this '
             f'machine; add one to /etc/apt/sources.list and run apt-get '
             f'update'
         )
     return ''.join(
         f'deb [signed-by={_KEYRING}] {mirrors[suite]} {suite} main\n'
-        for suite in _SUITES
+        for suite in (release, f'{release}-updates', f'{release}-security')
         if suite in mirrors
     )
 
@@ -59,7 +54,8 @@ def sources_list() -> str:
 class Archive:
     """A folder of packages that apt takes for a repository."""
 
-    def __init__(self, root: pathlib.Path) -> None:
+    def __init__(self, root: pathlib.Path, release: str) -> None:
+        self._release = release
         self.packages = root / 'packages'
         self._state = root / 'state'
         self._log = root / 'archive.log'
@@ -79,18 +75,27 @@ class Archive:
         ):
             folder.mkdir(parents=True, exist_ok=True)
         (self._state / 'status').touch()
-        (self._state / 'sources.list').write_text(sources_list())
+        (self._state / 'sources.list').write_text(
+            sources_list(self._release))
         shell.run(self._log, 'apt-get', *self._options(), 'update')
         shell.run(
             self._log, 'apt-get', *self._options(), 'install', '--yes',
             '--download-only', '--no-install-recommends',
             '?essential', 'apt', *self._wanted(),
         )
-        index = subprocess.run(
-            ['apt-ftparchive', 'packages', '.'],
+        # Without a code name, mmdebstrap finds no essential packages in it.
+        codename = f'APT::FTPArchive::Release::Codename={self._release}'
+        self._write('Packages', 'packages', '.')
+        self._write('Release', '-o', codename, 'release', '.')
+
+    def _write(self, name: str, *arguments: str) -> None:
+        """Write an index of the repository."""
+        path = self.packages / name
+        path.unlink(missing_ok=True)
+        path.write_bytes(subprocess.run(
+            ['apt-ftparchive', *arguments],
             cwd=self.packages, capture_output=True, check=True,
-        ).stdout
-        (self.packages / 'Packages').write_bytes(index)
+        ).stdout)
 
     @staticmethod
     def _wanted() -> list[str]:

@@ -23,7 +23,6 @@ import dataclasses
 import hashlib
 import pathlib
 
-RELEASE = 'bookworm'
 # Roomy enough for the largest; the free space is a hole in the file.
 DISK_SIZE = 704 << 20
 
@@ -44,6 +43,26 @@ SYSTEM = (
 DATABASE = ('postgresql',)
 JAVA = ('default-jre-headless', 'tomcat10')
 
+# Modules of the kernel: below /lib, and since Debian 13 below /usr/lib.
+_MODULES = tuple(
+    f'path-{what}={place}/modules/*/kernel/{names}'
+    for place in ('/lib', '/usr/lib')
+    for what, names in (
+        ('exclude', 'drivers/*'),
+        ('include', 'drivers/block/*'),
+        ('include', 'drivers/char/*'),
+        ('include', 'drivers/net/*virtio*'),
+        ('include', 'drivers/scsi/*'),
+        ('include', 'drivers/virtio/*'),
+        ('exclude', 'fs/*'),
+        ('include', 'fs/ext4/*'),
+        ('include', 'fs/fuse/*'),
+        ('include', 'fs/jbd2/*'),
+        ('include', 'fs/mbcache*'),
+        ('include', 'fs/overlayfs/*'),
+    )
+)
+
 # What these guests have no use for: documentation and translations, drivers
 # of hardware that no virtual machine has, what PostgreSQL (its just-in-time
 # compiler) and Java (its class archives) do without when it is absent.
@@ -54,18 +73,7 @@ DPKG_OPTIONS = (
     'path-exclude=/usr/share/info/*',
     'path-exclude=/usr/share/locale/*',
     'path-exclude=/usr/share/man/*',
-    'path-exclude=/lib/modules/*/kernel/drivers/*',
-    'path-include=/lib/modules/*/kernel/drivers/block/*',
-    'path-include=/lib/modules/*/kernel/drivers/char/*',
-    'path-include=/lib/modules/*/kernel/drivers/net/*virtio*',
-    'path-include=/lib/modules/*/kernel/drivers/scsi/*',
-    'path-include=/lib/modules/*/kernel/drivers/virtio/*',
-    'path-exclude=/lib/modules/*/kernel/fs/*',
-    'path-include=/lib/modules/*/kernel/fs/ext4/*',
-    'path-include=/lib/modules/*/kernel/fs/fuse/*',
-    'path-include=/lib/modules/*/kernel/fs/jbd2/*',
-    'path-include=/lib/modules/*/kernel/fs/mbcache*',
-    'path-include=/lib/modules/*/kernel/fs/overlayfs/*',
+    *_MODULES,
     'path-exclude=/lib/udev/hwdb.d/*',
     'path-exclude=/usr/lib/udev/hwdb.d/*',
     'path-exclude=/usr/lib/jvm/*/lib/server/*.jsa',
@@ -79,7 +87,8 @@ DPKG_OPTIONS = (
 READY_UNIT = f"""\
 [Unit]
 Description=Tell the serial console that this guest has started
-After=multi-user.target postgresql@15-main.service tomcat10.service
+After=multi-user.target postgresql@15-main.service \
+postgresql@17-main.service tomcat10.service
 
 [Service]
 Type=oneshot
@@ -116,13 +125,13 @@ FAMILY = (
 )
 
 
-def fingerprint(recipe: Recipe) -> str:
+def fingerprint(recipe: Recipe, release: str) -> str:
     """Return a hash that changes when the image should be built again.
 
-    It covers the source of the builder and the recipes of the image and of
-    all the images below it.
+    It covers the source of the builder, the release of Debian, and the recipes
+    of the image and of all the images below it.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(release.encode())
     here = pathlib.Path(__file__).parent
     for source in sorted((here / 'build', *here.glob('*.py'))):
         digest.update(source.read_bytes())

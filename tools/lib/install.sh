@@ -18,7 +18,7 @@
 # To be sourced by a script that runs under "set -euo pipefail":
 #
 #   . "$(dirname "$0")/lib/install.sh"
-#   apt_install qemu-system-x86 xfsprogs     # only what is missing
+#   install_packages quickstart python rust  # what bindep.txt lists for them
 #   ensure_environment test-requirements.txt # .venv, ready to use
 #
 # Functions print one line for each step that really does something.
@@ -106,11 +106,52 @@ apt_install() {
             printf "#!/bin/sh\nexit 101\n" >"$policy"
             chmod 755 "$policy"
         fi
-        DEBIAN_FRONTEND=noninteractive apt-get install --yes \
+        said=$(DEBIAN_FRONTEND=noninteractive apt-get install --yes \
             --no-install-recommends -qq -o Dpkg::Use-Pty=0 \
-            -o DPkg::Lock::Timeout="$0" "$@" >/dev/null' \
-        "$APT_LOCK_SECONDS" "${missing[@]}" ||
+            -o DPkg::Lock::Timeout="$0" "$@" 2>&1) || {
+            printf "%s\n" "$said" >&2
+            exit 1
+        }' "$APT_LOCK_SECONDS" "${missing[@]}" ||
         die "could not install ${missing[*]}: see apt-get's words above"
+}
+
+# packages PROFILE...: what bindep.txt lists for them on this system, one a line.
+# bindep itself needs a Python environment, and so comes too late.
+packages() {
+    local ID='' VERSION_ID='' VERSION_CODENAME=''
+    # shellcheck source=/dev/null
+    . "${OS_RELEASE:-/etc/os-release}"
+    awk -v profiles=" $* " \
+        -v platforms=" dpkg $ID $ID-$VERSION_ID $ID-$VERSION_CODENAME " '
+        function fits(words, kind, known,    count, list, i, word, no, some, ok) {
+            count = split(words, list, " ")
+            for (i = 1; i <= count; i++) {
+                word = list[i]
+                no = sub(/^!/, "", word)
+                if (sub(/^platform:/, "", word) != (kind == "platform"))
+                    continue
+                if (no && index(known, " " word " "))
+                    return 0
+                if (!no) {
+                    some = 1
+                    ok = ok || index(known, " " word " ") > 0
+                }
+            }
+            return ok || !some
+        }
+        /^[a-z0-9]/ {
+            name = $1
+            words = match($0, /\[.*\]/) ? substr($0, RSTART + 1, RLENGTH - 2) : ""
+            if (fits(words, "platform", platforms) && fits(words, "profile", profiles))
+                print name
+        }' "$CHECKOUT/bindep.txt" | sort -u
+}
+
+# install_packages PROFILE...: by one call of apt.
+install_packages() {
+    local wanted
+    mapfile -t wanted < <(packages "$@")
+    apt_install "${wanted[@]}"
 }
 
 # apt_candidate PACKAGE: the version that apt would install, or nothing.
@@ -122,6 +163,8 @@ apt_candidate() {
 # rust_is_ready: true when cargo and rustc are there and new enough.
 rust_is_ready() {
     local tool version
+    [ ! -d "$HOME/.cargo/bin" ] || [[ :$PATH: = *:$HOME/.cargo/bin:* ]] ||
+        PATH=$PATH:$HOME/.cargo/bin
     for tool in cargo rustc; do
         version=$("$tool" --version 2>/dev/null) || return 1
         version_at_least "$(echo "$version" | cut -d ' ' -f 2)" \
@@ -132,20 +175,11 @@ rust_is_ready() {
 # ensure_rust: a Rust toolchain and the C compiler its crates call. Debian 12
 # keeps its own rustc at 1.63; the packages made for its browsers are newer.
 ensure_rust() {
-    apt_install gcc libc6-dev
-    [ ! -d "$HOME/.cargo/bin" ] || PATH=$PATH:$HOME/.cargo/bin
-    ! rust_is_ready || return 0
-    apt_refresh
-    local suffix version
-    for suffix in '' -web; do
-        version=$(apt_candidate "cargo$suffix")
-        # Debian numbers its cargo 0.66 for Rust 1.63 and so on: too old.
-        if [ -n "$version" ] &&
-            version_at_least "$version" "$MINIMUM_RUST"; then
-            apt_install "cargo$suffix" "rustc$suffix"
-            break
-        fi
-    done
+    if rust_is_ready; then
+        install_packages cc
+        return
+    fi
+    install_packages cc rust
     hash -r
     rust_is_ready || die "no Rust $MINIMUM_RUST or newer, and none among" \
         "apt's packages: install it from https://rustup.rs and run again"
@@ -197,7 +231,7 @@ ensure_venv() {
     local python
     if ! "$VENV/bin/python" -c pass 2>/dev/null; then
         if ! python=$(find_python); then
-            apt_install python3 python3-venv
+            install_packages python
             python=$(find_python) || die "no Python $MINIMUM_PYTHON or" \
                 "newer with its venv module: install one and run again"
         fi
@@ -235,23 +269,105 @@ package_inputs() {
         ls setup.cfg pyproject.toml) | LC_ALL=C sort
 }
 
-# ensure_package: this checkout, editable, with its native module optimised.
-ensure_package() {
-    local inputs wanted
-    mapfile -t inputs < <(package_inputs)
-    wanted=$(digest "${inputs[@]}")
-    if is_stamped package "$wanted" &&
-        "$VENV/bin/python" -c 'import diffcache_openstack._native' \
-            2>/dev/null; then
-        return 0
-    fi
-    ensure_rust
-    # pbr reads the version from git's history.
-    apt_install git
-    step "diffcache_openstack and its native module (release build)"
+# native_targets PROFILE: the directory that Cargo puts what it built into.
+native_targets() {
+    echo "$CHECKOUT/native/target/$1"
+}
+
+# Seconds between two lines that say how far Cargo is.
+COMPILING_SECONDS=20
+
+# say_compiling: read what Cargo says, and say now and then how far it is.
+say_compiling() {
+    local word crate rest count=0 said=$SECONDS
+    while read -r word crate rest; do
+        [ "$word" = Compiling ] || continue
+        count=$((count + 1))
+        if [ $((SECONDS - said)) -ge "$COMPILING_SECONDS" ]; then
+            step "compiling crate $count, $crate"
+            said=$SECONDS
+        fi
+    done
+}
+
+# build_native PROFILE CRATE...: compile with one of Cargo's profiles. In one
+# call, so that what one crate links does not wait for another's compilation.
+build_native() {
+    local profile=$1 log=$VENV/.cargo.log
+    shift
+    # As an extension of any Python, it is linked with none.
+    PYO3_BUILD_EXTENSION_MODULE=1 CARGO_TARGET_DIR=$CHECKOUT/native/target \
+        cargo build --locked --color never --profile "$profile" \
+        --manifest-path "$CHECKOUT/native/Cargo.toml" \
+        "${@/#/--package=}" 2>&1 | tee "$log" | say_compiling || {
+        tail -n 50 "$log" >&2
+        die "could not compile $*: see Cargo's words above"
+    }
+}
+
+# put FILE TARGET: replace a file that processes may have open or run.
+put() {
+    cp "$1" "$2.new"
+    mv "$2.new" "$2"
+}
+
+# install_editable PROFILE [PROGRAM...]: this checkout in .venv, with the module
+# and programs that Cargo has built.
+install_editable() {
+    local built program wheels=$VENV/.editable
+    built=$(native_targets "$1")
+    put "$built/lib_native.so" "$CHECKOUT/diffcache_openstack/_native.abi3.so"
+    rm -rf "$wheels"
+    mkdir "$wheels"
+    "$VENV/bin/python" "$CHECKOUT/tools/lib/editable.py" "$CHECKOUT" \
+        "$wheels" >/dev/null
     "$VENV/bin/uv" pip install --quiet --python "$VENV/bin/python" \
-        --no-deps --no-build-isolation --editable "$CHECKOUT"
-    echo "$wanted" >"$VENV/.stamp-package"
+        --no-deps --reinstall "$wheels"/*.whl
+    for program in "${@:2}"; do
+        put "$built/$program" "$VENV/bin/$program"
+    done
+}
+
+# package_digest: changes with what asks for a new installation.
+package_digest() {
+    local inputs
+    mapfile -t inputs < <(package_inputs)
+    digest "${inputs[@]}"
+}
+
+# package_is_ready STAMP...: true when this checkout is installed as it is now, in
+# one of the ways.
+package_is_ready() {
+    local wanted stamp
+    wanted=$(package_digest)
+    for stamp in "$@"; do
+        ! is_stamped "$stamp" "$wanted" ||
+            ! "$VENV/bin/python" -c 'import diffcache_openstack._native' \
+                2>/dev/null || return 0
+    done
+    return 1
+}
+
+# stamp_package NAME DIGEST: what was installed replaces what was before.
+stamp_package() {
+    rm -f "$VENV"/.stamp-{release,quick,module,wheel}
+    echo "$2" >"$VENV/.stamp-$1"
+}
+
+# The profile of Cargo, see native/Cargo.toml, that native parts are built with;
+# "quick" does not build what was built as "release" again.
+NATIVE_PROFILE=${DIFFCACHE_NATIVE_PROFILE:-release}
+
+# ensure_package: this checkout, editable, with its native parts.
+ensure_package() {
+    ! package_is_ready release "$NATIVE_PROFILE" || return 0
+    # Its packages have git, from whose history pbr reads the version.
+    ensure_rust
+    step "diffcache_openstack, its native module and daemons ($NATIVE_PROFILE)"
+    build_native "$NATIVE_PROFILE" \
+        diffcache-py diffcache-daemon diffcache-ssdcached
+    install_editable "$NATIVE_PROFILE" diffcached diffcache-ssdcached
+    stamp_package "$NATIVE_PROFILE" "$(package_digest)"
 }
 
 # ensure_dashboard: .venv-dashboard, with Horizon, which the services do not

@@ -111,8 +111,15 @@ class TestShellLibrary(base.TestCase):
             tool.write_text(
                 f'#!/bin/sh\necho "{name} $*" >>{self.directory}/log\n')
             tool.chmod(0o755)
+        # What Cargo would have left.
+        built = self.checkout / 'native/target/release'
+        built.mkdir(parents=True)
+        for name in ('lib_native.so', 'diffcached', 'diffcache-ssdcached'):
+            (built / name).touch()
+        (self.checkout / 'diffcache_openstack').mkdir()
         script = 'ensure_rust() { :; }; apt_install() { :; }\n' \
-                 'ensure_environment'
+                 'build_native() { echo "uv built $1"' \
+                 f' >>{self.directory}/log; }}; ensure_environment'
         calls = []
         for change in (None, None, 'native/lib.rs'):
             if change:
@@ -120,13 +127,13 @@ class TestShellLibrary(base.TestCase):
             result = self.shell(script)
             self.assertEqual(0, result.returncode, result.stderr)
             log = self.directory / 'log'
-            calls.append([line.split()[-1]
+            calls.append([line.split()[-1].rpartition('/')[2]
                           for line in log.read_text().splitlines()
                           if line.startswith('uv ')])
             log.unlink()
         self.assertEqual(
-            [['setuptools-rust', str(self.checkout)], [],
-             [str(self.checkout)]], calls)
+            [['setuptools-rust', 'release', '*.whl'], [],
+             ['release', '*.whl']], calls)
 
 
 class TestUsage(base.TestCase):

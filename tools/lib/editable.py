@@ -9,23 +9,26 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Make a wheel that points to this checkout, without building anything.
+"""Make a wheel that points to a checkout, with nothing compiled.
 
-The checkout was installed once, editable, into the environment that runs
-this. Another environment gets the same with the wheel that is made here; to
-build it again for another Python would have Cargo compile everything again.
+Cargo builds the native parts, in one call and with the profile that is wanted;
+an editable installation by the build backend would call it for each of them,
+and again for each environment that is to have the same checkout.
 
 usage: editable.py CHECKOUT FOLDER
 """
 
 import base64
+import contextlib
 import hashlib
-import importlib.metadata
+import io
 import pathlib
 import sys
+import tempfile
 import zipfile
 
-DISTRIBUTION = 'diffcache-openstack'
+from pbr import build
+
 _WHEEL = '''\
 Wheel-Version: 1.0
 Generator: editable.py
@@ -36,19 +39,27 @@ Tag: py3-none-any
 
 def contents(checkout: pathlib.Path) -> tuple[str, dict[str, str]]:
     """Return the wheel's name and its files, all but RECORD."""
-    installed = importlib.metadata.distribution(DISTRIBUTION)
-    stem = f'{DISTRIBUTION.replace("-", "_")}-{installed.version}'
-    info = f'{stem}.dist-info'
-    # Where a wheel was built in the checkout, what that left is found first;
-    # it has the same fields under another name.
-    metadata = (installed.read_text('METADATA')
-                or installed.read_text('PKG-INFO'))
+    with tempfile.TemporaryDirectory() as folder:
+        info = _metadata(checkout, folder)
+        path = pathlib.Path(folder, info)
+        files = {f'{info}/{name}': (path / name).read_text()
+                 for name in ('METADATA', 'entry_points.txt')}
+    stem = info.removesuffix('.dist-info')
     return f'{stem}-py3-none-any.whl', {
-        f'{stem}.pth': f'{checkout}\n',
-        f'{info}/METADATA': metadata,
-        f'{info}/entry_points.txt': installed.read_text('entry_points.txt'),
-        f'{info}/WHEEL': _WHEEL,
-    }
+        f'{stem}.pth': f'{checkout}\n', **files, f'{info}/WHEEL': _WHEEL}
+
+
+def _metadata(checkout: pathlib.Path, folder: str) -> str:
+    """Have the build backend write the metadata; return where."""
+    # It takes the project from the working directory, its version from git.
+    said = io.StringIO()
+    with contextlib.chdir(checkout), contextlib.redirect_stdout(said), \
+            contextlib.redirect_stderr(said):
+        try:
+            return build.prepare_metadata_for_build_editable(folder)
+        except Exception:
+            print(said.getvalue(), file=sys.__stderr__)
+            raise
 
 
 def record(files: dict[str, str], name: str) -> str:

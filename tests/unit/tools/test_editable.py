@@ -11,7 +11,6 @@
 #    under the License.
 """The wheel that points to the checkout."""
 
-import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -25,19 +24,16 @@ class TestEditable(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        path = loading.TREE / 'tools' / 'openstack.d' / 'editable.py'
-        spec = importlib.util.spec_from_file_location('editable', path)
-        self.editable = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(self.editable)
+        self.editable = loading.load('lib/editable')
 
     def test_wheel_points_to_the_checkout(self):
-        checkout = self.write_file('tree/mark.py', b'').parent
-        path = self.editable.make(checkout, self.directory)
+        path = self.editable.make(loading.TREE, self.directory)
         with zipfile.ZipFile(path) as wheel:
             names = wheel.namelist()
             links = [name for name in names if name.endswith('.pth')]
             self.assertEqual(1, len(links))
-            self.assertEqual(f'{checkout}\n', wheel.read(links[0]).decode())
+            self.assertEqual(f'{loading.TREE}\n',
+                             wheel.read(links[0]).decode())
             listing = wheel.read(next(
                 name for name in names if name.endswith('/RECORD'))).decode()
         self.assertEqual(sorted(names), sorted(
