@@ -56,12 +56,12 @@ class TestStages(base.TestCase):
         wanted = 'parse_arguments "$@"; echo "${WANTED[@]}"'
         stages = bash('echo "${STAGES[@]}"')
         self.assertEqual(stages, bash(wanted))
-        self.assertEqual(f'{stages} release debian trials',
+        self.assertEqual(f'{stages} release debian bare trials',
                          bash(wanted, 'all'))
         for arguments in ['--fast'], ['--fast', 'all']:
             self.assertEqual(
                 'lint unit native docs package dashboard functional'
-                + (' release debian' if 'all' in arguments else ''),
+                + (' release debian bare' if 'all' in arguments else ''),
                 bash(wanted, *arguments))
 
     def test_processes_keep_compiled_modules(self):
@@ -91,19 +91,25 @@ class TestRunStage(base.TestCase):
         shutil.copy(STAGE.with_name('results.py'), tools / 'lib')
         self.stage = tools / 'lib' / 'stage'
 
-    def totals(self, *commands: str, seconds: int = 60, arguments: str = ''
-               ) -> str:
+    def write_stage(self, *commands: str) -> None:
         self.stage.write_text('\n'.join((
             '#!/usr/bin/env bash', 'mkdir -p "$2/results/$1"',
             'RESULTS=$2/results/$1', f'. {STAGE.with_name("checks.sh")}',
             *commands, '')))
         self.stage.chmod(0o755)
+
+    def execute(self, command: str) -> str:
         return bash(
             'set -e; cd "$1"; WORK=$1 PASSED=0 FAILED=0 SKIPPED=0 SUMMARY=()'
-            f' STAGE_SECONDS={seconds}'
-            f' FAILED_STAGES=(); run_stage unit {arguments} >"$1/out";'
+            f' FAILED_STAGES=(); {{ {command}; }} >"$1/out";'
             ' echo $PASSED $FAILED $SKIPPED "${FAILED_STAGES[@]}"',
             str(self.directory))
+
+    def totals(self, *commands: str, seconds: int = 60, arguments: str = ''
+               ) -> str:
+        self.write_stage(*commands)
+        return self.execute(
+            f'STAGE_SECONDS={seconds}; run_stage unit {arguments}')
 
     def test_checks(self):
         self.assertEqual('2 0 0', self.totals(
@@ -144,6 +150,27 @@ class TestRunStage(base.TestCase):
                     'finish_checks')
         self.assertEqual(
             table, (self.directory / 'out').read_text().splitlines()[1:])
+
+    def test_stages_that_run_beside_others_are_counted(self):
+        # The first one waits for what the one beside it does.
+        self.write_stage(
+            'if [ "$1" = functional ]; then',
+            '    until [ -e "$2/results/docs/stage.checks" ]; do sleep 0.1; done',
+            'fi', 'if [ "$1" = docs ]; then check it false; else',
+            '    check it true; fi', 'finish_checks')
+        self.assertEqual('2 1 0 docs', self.execute(
+            'WANTED=(lint docs functional); run_stages;'
+            ' printf "%s\\n" "${SUMMARY[@]}"'))
+        lines = (self.directory / 'out').read_text().splitlines()
+        self.assertEqual(['lint', 'functional', 'docs'],
+                         [line.split()[0] for line in lines[-3:]])
+
+    def test_without_one_that_waits_they_run_last(self):
+        self.write_stage('echo "$1" >>"$2/order"; check it true')
+        self.assertEqual('3 0 0', self.execute(
+            'WANTED=(docs lint unit); run_stages'))
+        self.assertEqual(['lint', 'unit', 'docs'],
+                         (self.directory / 'order').read_text().split())
 
     def test_results_that_cannot_be_read(self):
         self.assertEqual('0 1 0 unit', self.totals(
