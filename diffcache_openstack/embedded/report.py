@@ -23,7 +23,7 @@ modes       by name: mean_s, mean_filled_s (requests after the fill),
             and fill), requests: number, host, image, seconds, predicted_s,
             filled (the cache was), wan_bytes, source, sha256, identical
 hosts       name, capacity and used (bytes, the latter by mode)
-boot        image, marker_seen, wan_bytes, seconds
+boot        image, marker_seen, wan_bytes, seconds; None if no image was built
 """
 
 import json
@@ -179,6 +179,14 @@ def _verdict(document: Document) -> list[str]:
             for request in document['modes'][name]['requests']
             if not request['identical']
         )
+    if boot is None:
+        return [
+            *lines,
+            'NO IMAGE WAS BUILT AT THE SITE, so none was booted: transfers',
+            'were expected to take less time than patches, as on a machine',
+            'with much other work. Run it again when there is less, with a',
+            'new --state.',
+        ]
     lines.append(
         f'Boot of {boot["image"]}, built at the site with '
         f'{boot["wan_bytes"]} bytes over the WAN: '

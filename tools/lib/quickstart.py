@@ -92,15 +92,17 @@ class Quickstart:
         print(f'\n{report.table(document)}')
         print(f'Details: {options.output / "quickstart.json"}, chart: '
               f'{options.output / "quickstart.png"}')
-        return document['identical'] and document['boot']['marker_seen']
+        booted = document['boot']
+        return bool(document['identical']
+                    and booted and booted['marker_seen'])
 
-    def _boot(self, result: testbed.Result) -> report.Document:
-        """Boot the image that the site built, and tell how it went."""
+    def _boot(self, result: testbed.Result) -> report.Document | None:
+        """Boot the image that the site built, and tell how it went.
+
+        :returns: None if the site built none
+        """
         if result.built is None:
-            raise exceptions.NotFound(
-                'no image was built at the site, so there is none to boot: '
-                'see the ways that the requests took above'
-            )
+            return None
         name = result.built.image.name
         self._say(f'booting {name} as {result.built.host} built it')
         booted = boot.boot(result.built.output, f'{MARKER} {name}')

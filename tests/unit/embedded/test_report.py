@@ -151,6 +151,11 @@ class TestTable(base.TestCase):
         changed['boot']['marker_seen'] = False
         self.assertIn('DID NOT COME UP', self.line('Boot of', changed))
 
+    def test_a_site_that_built_nothing_is_said(self):
+        changed = document()
+        changed['boot'] = None
+        self.line('NO IMAGE WAS BUILT', changed)
+
     def test_fits_a_terminal(self):
         self.assertLessEqual(max(len(line) for line in self.lines()), 92)
 
