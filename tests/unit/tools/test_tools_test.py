@@ -155,7 +155,8 @@ class TestRunStage(base.TestCase):
         # The first one waits for what the one beside it does.
         self.write_stage(
             'if [ "$1" = functional ]; then',
-            '    until [ -e "$2/results/docs/stage.checks" ]; do sleep 0.1; done',
+            '    until [ -e "$2/results/docs/stage.checks" ]; do',
+            '        sleep 0.1; done',
             'fi', 'if [ "$1" = docs ]; then check it false; else',
             '    check it true; fi', 'finish_checks')
         self.assertEqual('2 1 0 docs', self.execute(
