@@ -29,6 +29,10 @@ class CacheUnreachable(exceptions.RetryableError):
     """The cache does not answer on its control socket."""
 
 
+class CacheSlow(CacheUnreachable):
+    """The cache has not executed a command yet; it may do so later."""
+
+
 class CommandRefused(exceptions.PermanentError):
     """The cache refused a command."""
 
@@ -105,6 +109,10 @@ def _request(path: str | os.PathLike[str], request: dict[str, typing.Any],
              field: str, timeout: float) -> typing.Any:
     try:
         answer = _exchange(path, json.dumps(request).encode() + b'\n', timeout)
+    except TimeoutError as error:
+        raise CacheSlow(
+            f'{os.fspath(path)}: the cache did not answer in {timeout:g} s; a'
+            ' storage may hang, see "diffcache ssdcache status"') from error
     except OSError as error:
         reason = error.strerror or str(error)
         raise CacheUnreachable(

@@ -12,6 +12,7 @@
 """Volumes of this host's servers, each in its partition of the SSD cache."""
 
 import collections.abc
+import contextlib
 import dataclasses
 import logging
 import pathlib
@@ -31,6 +32,7 @@ from diffcache_openstack.agent.ssdcache import wanted as wishes
 from diffcache_openstack.agent.ssdcache import wear as wear_budget
 from diffcache_openstack.agent.ssdcache import write_back
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import threads
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import hot_blocks
@@ -96,6 +98,10 @@ class CachedVolumes:
         self._page_caches = page_caches.PageCaches()
         self._early_ends = early_ends.EarlyEnds(rules.changes.hysteresis)
         self._has_curves = True
+        # One volume's commands may wait for its storage, which may hang: they
+        # are under its lock. The other one, taken after it, is that of the
+        # division among volumes, and waits for no storage.
+        self._alone = threads.KeyedLocks()
         self._lock = threading.Lock()
         self._on_change: collections.abc.Callable[[], object] = lambda: None
         self.revision = 0
@@ -189,37 +195,62 @@ class CachedVolumes:
         :raises VolumeRefused: the cache does not take the volume
         """
         self._check_origin(wanted.origin)
-        with self._lock:
+        others = self._others(name, wanted.origin)
+        with contextlib.ExitStack() as stack:
+            # In one order, as two attachments may concern the same volumes.
+            for each in sorted({name, *others}):
+                stack.enter_context(self._alone.of(each))
             self._write_back.arrive(name, wanted,
                                     self._store.wanted().get(name),
                                     self._engine.volumes())
             self._detach(name)
-            self._detach_others(name, wanted.origin)
-            states = self._engine.volumes()
-            known = self._known(states)
+            self._detach_others(others, name, wanted.origin)
             if wanted.attachment is None:
                 # It may be another one, for which Cinder has read the type.
                 self._store.forget_of_type(name)
-            changed = self._store.settled(name, wanted)
+            state = self._attach(name, wanted)
+            self._changed()
+        LOG.info('Attached volume %s (%s) to the SSD cache with up to %d'
+                 ' blocks', name, wanted.origin, state.limit)
+        return {'export': state.export, 'socket': self._engine.socket,
+                'reconnect_delay': self._options.reconnect_delay,
+                'noted': self._write_back.is_noted(name)}
+
+    def _attach(self, name: str, wanted: wishes.Wanted) -> engines.State:
+        """Attach a volume that is not attached, and divide the cache."""
+        changed = self._store.settled(name, wanted)
+        with self._lock:
+            states = self._engine.volumes()
+            known = self._known(states)
             sizes = self._division.shares({**known, name: changed}, states)
             self._limits.make_room(sizes)
+            room = self._limits.room_for(name, sizes[name])
+            if room < min(changed.min, sizes[name]):
+                raise exceptions.NoSpace(
+                    f'The SSD cache has {room} blocks left, fewer than volume'
+                    f' {name} needs, until volumes whose storage hangs give'
+                    f' others back.')
             try:
-                state = self._write_back.attach(engines.Attachment(
-                    name, wanted.origin, changed.mode, sizes[name],
+                state = self._engine.attach(engines.Attachment(
+                    name, wanted.origin, _begins_in(changed.mode), room,
                     *self._filters.of(name, changed)))
             except exceptions.DiffCacheError:
                 self._division.renew(known)
                 raise
             self._filters.note_attached(name, changed)
-            self._store.keep_wanted({**self._store.wanted_of(known),
-                                     name: wanted})
+            self._store.keep_wanted(name, wanted)
             self._division.renew({**known, name: changed})
-            self._changed()
-        LOG.info('Attached volume %s (%s) to the SSD cache with up to %d'
-                 ' blocks', name, wanted.origin, sizes[name])
-        return {'export': state.export, 'socket': self._engine.socket,
-                'reconnect_delay': self._options.reconnect_delay,
-                'noted': self._write_back.is_noted(name)}
+        try:
+            return self._write_back.enter(name, state, changed.mode)
+        except exceptions.DiffCacheError:
+            with self._lock:
+                self._forget_detached()
+            raise
+
+    def _forget_detached(self) -> None:
+        known = self._known(self._engine.volumes())
+        self._store.keep_only(known)
+        self._division.renew(known)
 
     def detach(self, name: str) -> None:
         """Detach a volume, if it is attached; others get its blocks.
@@ -227,11 +258,10 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: what was written cannot be made durable
         """
-        with self._lock:
+        with self._alone.of(name):
             self._detach(name)
-            known = self._known(self._engine.volumes())
-            self._store.keep_wanted(self._store.wanted_of(known))
-            self._division.renew(known)
+            with self._lock:
+                self._forget_detached()
             self._changed()
         LOG.info('Detached volume %s from the SSD cache', name)
 
@@ -239,23 +269,28 @@ class CachedVolumes:
         self._write_back.leave(name, self._engine.volumes())
         if self._moves is not None:
             self._moves.take(name)
-        self._filters.note_detaching(name)
+        with self._lock:
+            self._filters.note_detaching(name)
         self._engine.detach(name)
         self._store.end_leave(name)
 
-    def _detach_others(self, name: str, origin: str) -> None:
-        """Detach a volume that is attached with another ID and this origin.
+    def _others(self, name: str, origin: str) -> list[str]:
+        """Return volumes that are attached with another ID and this origin.
 
         Cinder exchanges the IDs of the two when it has migrated one that is in
-        use. What lacks nothing is detached; anything else may be another
-        volume whose device had the same name.
+        use. One that lacks something may be another volume, whose device had
+        the same name.
         """
         kept = self._store.wanted()
-        for other, state in self._engine.volumes().items():
-            if other == name or other not in kept \
-                    or kept[other].origin != origin or state.dirty \
-                    or state.mode == volume_specs.WRITE_BACK:
-                continue
+        return [other for other, state in self._engine.volumes().items()
+                if other != name and other in kept
+                and kept[other].origin == origin and not state.dirty
+                and state.mode != volume_specs.WRITE_BACK]
+
+    def _detach_others(self, others: list[str], name: str, origin: str
+                       ) -> None:
+        """Detach those of the volumes that still have this origin."""
+        for other in set(others).intersection(self._others(name, origin)):
             self._detach(other)
             LOG.info('Detached volume %s from the SSD cache: its origin %s is'
                      ' that of volume %s now', other, origin, name)
@@ -269,7 +304,7 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: what was written cannot be made durable
         """
-        with self._lock:
+        with self._alone.of(name):
             if self._write_back.forget(name, self._engine.volumes()):
                 self._store.end_leave(name)
                 self._changed()
@@ -290,7 +325,7 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: dirty blocks cannot be written back
         """
-        with self._lock:
+        with self._alone.of(name):
             state = attached.find(self._engine.volumes(), name)
             self._store.keep_leave(name, wishes.Leave(
                 None if is_leaving else time.time() + CHECKED_S))
@@ -306,7 +341,7 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: the cache does not take the mode
         """
-        with self._lock:
+        with self._alone.of(name):
             if name not in self._store.leaves():
                 return
             if self._write_back.is_draining(name):
@@ -344,10 +379,11 @@ class CachedVolumes:
                             name, error)
 
     def _give_back_unused(self, name: str) -> None:
-        with self._lock:
+        with self._alone.attempt(name) as is_free:
             # A migration may have begun since.
             leave = self._store.leaves().get(name)
-            if leave is not None and not leave.lasts(time.time()) \
+            if is_free and leave is not None \
+                    and not leave.lasts(time.time()) \
                     and not self._write_back.is_draining(name):
                 self._give_back(name)
 
@@ -376,13 +412,14 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: it is not attached, or there is no such mode
         """
-        with self._lock:
-            kept = self._store.wanted()
-            if name in kept:
-                kept[name] = dataclasses.replace(kept[name], mode=mode)
-                mode = self._store.settled(name, kept[name]).mode
+        with self._alone.of(name):
+            kept = self._store.wanted().get(name)
+            if kept is not None:
+                kept = dataclasses.replace(kept, mode=mode)
+                mode = self._store.settled(name, kept).mode
             self._write_back.set_mode(name, mode)
-            self._store.keep_wanted(kept)
+            if kept is not None:
+                self._store.keep_wanted(name, kept)
             if mode != volume_specs.PASS_THROUGH:
                 self._take_over(name)
             self._changed()
@@ -403,8 +440,10 @@ class CachedVolumes:
         if not self._moves or not use:
             return
         if use.epoch is not None:
-            states = self._engine.volumes()
-            self._division.arrive(name, use.epoch, self._known(states), states)
+            with self._lock:
+                states = self._engine.volumes()
+                self._division.arrive(name, use.epoch, self._known(states),
+                                      states)
         self._moves.warm(name, use.hot)
 
     def change(self, name: str, generation: int,
@@ -422,7 +461,7 @@ class CachedVolumes:
         :raises NoSpace: the least sizes exceed the cache
         :raises RetryableError: the cache cannot be reached
         """
-        with self._lock:
+        with self._alone.of(name):
             states = self._engine.volumes()
             state = attached.find(states, name)
             before = self._store.overrides(name)
@@ -452,7 +491,7 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: dirty blocks cannot be written back
         """
-        with self._lock:
+        with self._alone.of(name):
             states = self._engine.volumes()
             attached.find(states, name)
             wanted = self._store.wanted().get(name)
@@ -478,12 +517,16 @@ class CachedVolumes:
         wanted = self._store.allowed(name, wanted)
         known = self._known(states)
         before, known[name] = known[name], wanted
-        sizes = self._division.shares(known, states)
-        self._filters.change(name, before, wanted)
+        with self._lock:
+            self._division.shares(known, states)
+            self._filters.change(name, before, wanted)
         if wanted.mode != states[name].mode:
             self._write_back.set_mode(name, wanted.mode)
         keep()
-        self._limits.change(sizes)
+        with self._lock:
+            states = self._engine.volumes()
+            self._limits.change(self._division.shares(
+                {**self._known(states), name: wanted}, states))
         self._changed()
 
     def flush(self, name: str) -> None:
@@ -528,6 +571,7 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         :raises VolumeRefused: a size cannot be changed
         """
+        self._settle()
         with self._lock:
             self._end_epoch([])
 
@@ -548,6 +592,16 @@ class CachedVolumes:
                 self._end_epoch(reasons)
             return bool(reasons)
 
+    def _settle(self) -> None:
+        """Have modes noted that were changed without this agent."""
+        for name, state in self._engine.volumes().items():
+            if self._write_back.is_settled(name, state):
+                continue
+            with self._alone.attempt(name) as is_free:
+                found = self._engine.volumes().get(name)
+                if is_free and found is not None:
+                    self._write_back.settle(name, found)
+
     def _end_epoch(self, early: list[str]) -> None:
         """End an epoch.
 
@@ -556,7 +610,6 @@ class CachedVolumes:
         self._changed()
         found = self._engine.end_epoch()
         states = self._engine.volumes()
-        self._write_back.settle(states)
         cache = self._division.cache()
         # Without volumes it is not known.
         self._has_curves = bool(found) if states else self._has_curves
@@ -599,3 +652,9 @@ class CachedVolumes:
 
     def _known(self, states: attached.States) -> dict[str, wishes.Wanted]:
         return attached.known(self._store, states)
+
+
+def _begins_in(mode: str) -> str:
+    """Return the mode to attach a volume with, before it is noted."""
+    return volume_specs.WRITE_THROUGH if mode == volume_specs.WRITE_BACK \
+        else mode

@@ -15,6 +15,7 @@ import collections.abc
 import dataclasses
 import logging
 import pathlib
+import threading
 import typing
 
 from diffcache_openstack.common import exceptions
@@ -251,16 +252,12 @@ class Store:
         self._overrides_path = path.with_name(f'{path.stem}_overrides.json')
         self._types_path = path.with_name(f'{path.stem}_types.json')
         self._leaves_path = path.with_name(f'{path.stem}_leaves.json')
+        # Of changes of the files.
+        self._lock = threading.Lock()
 
     def wanted(self) -> dict[str, Wanted]:
         """Return what the types of volumes say, as it was kept."""
         return self._read(self._path, Wanted)
-
-    def wanted_of(self, names: collections.abc.Container[str]
-                  ) -> dict[str, Wanted]:
-        """Return what the types of some volumes say, as it was kept."""
-        return {name: each for name, each in self.wanted().items()
-                if name in names}
 
     def settled(self, name: str, wanted: Wanted) -> Wanted:
         """Return the settings of a volume, as far as they are allowed now."""
@@ -283,19 +280,27 @@ class Store:
 
     def keep_leave(self, name: str, leave: Leave) -> None:
         """Keep a volume out of write-back, also over a restart."""
-        self._write(self._leaves_path, {**self.leaves(), name: leave})
+        with self._lock:
+            self._write(self._leaves_path, {**self.leaves(), name: leave})
 
     def end_leave(self, name: str) -> None:
         """Let a volume be in write-back again."""
-        found = self.leaves()
-        if found.pop(name, None) is not None:
-            self._write(self._leaves_path, found)
+        with self._lock:
+            found = self.leaves()
+            if found.pop(name, None) is not None:
+                self._write(self._leaves_path, found)
 
-    def keep_wanted(self, known: collections.abc.Mapping[str, Wanted]
-                    ) -> None:
-        """Keep what the types of volumes say."""
-        self._write(self._path, {name: each for name, each in known.items()
-                                 if each.origin})
+    def keep_wanted(self, name: str, wanted: Wanted) -> None:
+        """Keep what the type of a volume says."""
+        with self._lock:
+            self._write(self._path, {**self.wanted(), name: wanted})
+
+    def keep_only(self, names: collections.abc.Container[str]) -> None:
+        """Forget what the types of other volumes say."""
+        with self._lock:
+            self._write(self._path, {
+                name: each for name, each in self.wanted().items()
+                if name in names})
 
     def overrides(self, name: str) -> Overrides:
         """Return the settings of a volume."""
@@ -304,8 +309,9 @@ class Store:
 
     def keep_overrides(self, name: str, overrides: Overrides) -> None:
         """Keep the settings of a volume, also while it is detached."""
-        found = self._read(self._overrides_path, Overrides)
-        self._write(self._overrides_path, _with(found, name, overrides))
+        with self._lock:
+            found = self._read(self._overrides_path, Overrides)
+            self._write(self._overrides_path, _with(found, name, overrides))
 
     def of_type(self, name: str) -> TypeSettings | None:
         """Return what the type of a volume says since it was changed."""
@@ -313,14 +319,16 @@ class Store:
 
     def forget_of_type(self, name: str) -> None:
         """Forget what the type of a volume said."""
-        found = self._read(self._types_path, TypeSettings)
-        if found.pop(name, None) is not None:
-            self._write(self._types_path, found)
+        with self._lock:
+            found = self._read(self._types_path, TypeSettings)
+            if found.pop(name, None) is not None:
+                self._write(self._types_path, found)
 
     def keep_of_type(self, name: str, settings: TypeSettings) -> None:
         """Keep what the type of a volume says, also while it is detached."""
-        found = self._read(self._types_path, TypeSettings)
-        self._write(self._types_path, _with(found, name, settings))
+        with self._lock:
+            found = self._read(self._types_path, TypeSettings)
+            self._write(self._types_path, _with(found, name, settings))
 
     @staticmethod
     def _read(path: pathlib.Path, kind: type) -> dict[str, typing.Any]:

@@ -14,7 +14,6 @@
 import collections.abc
 import concurrent.futures
 import contextlib
-import dataclasses
 import logging
 import threading
 
@@ -81,21 +80,19 @@ class WriteBack:
                 f' cannot be read or written: {error}. Check the disk.'
             ) from error
 
-    def attach(self, attachment: engines.Attachment) -> engines.State:
-        """Attach a volume; in write-back once the cache knows it.
+    def enter(self, name: str, state: engines.State, mode: str
+              ) -> engines.State:
+        """Put a volume in write-back that the cache knows, if it is to be.
 
         A note of a volume that the cache does not know means that its device
-        was lost.
+        was lost. A volume that cannot have the mode is detached again.
 
         :raises PermanentError: write-back cannot be noted
         :raises RetryableError: the cache does not answer, or not in time
-        :raises VolumeRefused: the cache does not take the volume
+        :raises VolumeRefused: the cache does not take the mode
         """
-        name, mode = attachment.name, attachment.mode
         if mode != volume_specs.WRITE_BACK:
-            return self._engine.attach(attachment)
-        state = self._engine.attach(dataclasses.replace(
-            attachment, mode=volume_specs.WRITE_THROUGH))
+            return state
         try:
             self.set_mode(name, mode)
         except exceptions.DiffCacheError:
@@ -238,19 +235,28 @@ class WriteBack:
         done = self._drains.get(name)
         return done is not None and not done.done()
 
-    def settle(self, states: attached.States) -> None:
-        """Have those volumes noted that are in write-back.
+    def is_settled(self, name: str, state: engines.State) -> bool:
+        """Return whether a volume is noted as its state wants it.
 
         Modes change without this agent, too: by commands to the cache.
 
+        :raises PermanentError: it cannot be found out
+        """
+        if state.mode == volume_specs.WRITE_BACK or state.dirty:
+            return self.is_draining(name) or self.is_noted(name)
+        return not self.is_noted(name)
+
+    def settle(self, name: str, state: engines.State) -> None:
+        """Have a volume noted if it is in write-back, and only then.
+
         :raises PermanentError: it cannot be noted
         """
-        for name, state in states.items():
-            if state.mode == volume_specs.WRITE_BACK or state.dirty:
-                if not (self.is_draining(name) or self.is_noted(name)):
-                    self._begin(name)
-            elif self.is_noted(name):
-                self._end(name)
+        if self.is_settled(name, state):
+            return
+        if state.mode == volume_specs.WRITE_BACK or state.dirty:
+            self._begin(name)
+        else:
+            self._end(name)
 
 
 def _check_same(name: str, dirty: int, wanted: wishes.Wanted,

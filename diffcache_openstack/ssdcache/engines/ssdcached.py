@@ -22,6 +22,8 @@ from diffcache_openstack.ssdcache.engines import base
 
 # A detach waits until the volume's storage has what was written.
 TIMEOUT_S = 60.0
+# Other volumes wait for a limit; it can take blocks being written back.
+LIMIT_TIMEOUT_S = 5.0
 _TRAFFIC = tuple(field.name for field in dataclasses.fields(base.Traffic))
 
 
@@ -79,7 +81,9 @@ class SsdcachedEngine(base.Engine):
 
     def set_limit(self, name: str, limit: int) -> None:
         """See :meth:`.base.Engine.set_limit`."""
-        self._send('set', volume=name, limit=limit)
+        with _refusals():
+            control.send(self._control, 'set', volume=name, limit=limit,
+                         timeout=min(self._timeout, LIMIT_TIMEOUT_S))
 
     def set_mode(self, name: str, mode: str) -> None:
         """See :meth:`.base.Engine.set_mode`."""

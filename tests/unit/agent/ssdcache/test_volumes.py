@@ -148,7 +148,8 @@ class TestFaults(VolumesTest):
                     **states, 'a': dataclasses.replace(states['a'],
                                                        **values)}), \
                     mock.patch.object(self.engine, 'detach') as detach:
-                self.volumes._detach_others('c', self.wanted('a').origin)
+                self.volumes._detach_others(['a'], 'c',
+                                            self.wanted('a').origin)
             detach.assert_not_called()
 
     def test_a_cache_that_does_not_run(self):

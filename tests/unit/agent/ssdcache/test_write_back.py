@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import contextlib
 import threading
 import time
 from unittest import mock
@@ -247,26 +248,24 @@ class TestDrain(WriteBackTest):
 
     def test_it_is_given_back_as_soon_as_a_drain_begins(self):
         self.attach()
-        lock, may_end = self.volumes._lock, threading.Event()
+        of, may_end = self.volumes._alone.of, threading.Event()
         set_mode, given_back = self.engine.set_mode, []
 
-        class Lock:
-            def __enter__(self):
-                lock.acquire()
-
-            def __exit__(_self, *_):
-                lock.release()
-                if not given_back:
-                    given_back.append(True)
-                    self.volumes.give_back('a')
-                    may_end.set()
+        @contextlib.contextmanager
+        def alone(name):
+            with of(name):
+                yield
+            if not given_back:
+                given_back.append(True)
+                self.volumes.give_back('a')
+                may_end.set()
 
         def wait(name, mode):
             may_end.wait()
             set_mode(name, mode)
 
         with mock.patch.object(self.engine, 'set_mode', wait), \
-                mock.patch.object(self.volumes, '_lock', Lock()):
+                mock.patch.object(self.volumes._alone, 'of', alone):
             self.volumes.drain('a', 60, True)
         self.assertEqual((WRITE_THROUGH, False), (
             self.mode(), self.notes.has('a')))
