@@ -26,6 +26,7 @@ struct Content {
     /// Sectors that a sync lost: their memory is not what is durable, and no sync changes that.
     lost: BTreeMap<usize, ()>,
     faults: Vec<Fault>,
+    syncs: u64,
     random: Option<Random>,
 }
 
@@ -147,6 +148,12 @@ impl Disk {
         self.lock().now.len() as u64
     }
 
+    /// How often it was synced.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.lock().syncs
+    }
+
     /// All that is read of it now, whatever its faults are.
     #[must_use]
     pub fn content(&self) -> Vec<u8> {
@@ -197,6 +204,7 @@ impl Disk {
     pub fn sync(&self) -> io::Result<()> {
         let effect = self.begin(Operation::Sync, 0, usize::MAX)?;
         let mut content = self.lock();
+        content.syncs += 1;
         let pending = std::mem::take(&mut content.pending);
         match effect {
             Some(Effect::Lose) => {

@@ -19,6 +19,7 @@ mod status;
 mod volume;
 mod warm;
 mod write_back;
+mod zero;
 
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,7 @@ pub use status::{DeviceStatus, Quantiles, Status, VolumeStatus};
 use volume::Counters;
 pub use volume::{Mode, Volume};
 pub use warm::{Run, Warmed};
+pub use write_back::Due;
 
 /// Blocks that are evicted at once when a limit is lowered.
 const SHRINK: usize = 1024;
@@ -80,16 +82,6 @@ pub enum CacheError {
     /// The volumes
     #[error("a device has at most {VOLUMES} volumes; detach one")]
     Volumes,
-    /// Dirty blocks would be lost
-    #[error("volume {name}: the device has {blocks} of its blocks that were not written back, but {reason}; attach it as it was, or lose them with --discard-dirty")]
-    Unsaved {
-        /// The volume.
-        name: String,
-        /// How many.
-        blocks: u64,
-        /// Why they would be lost.
-        reason: &'static str,
-    },
     /// The directory for notes
     #[error(
         "volume {name}: it could not be noted whether the device has newer blocks of it: {source}"
@@ -101,8 +93,13 @@ pub enum CacheError {
         source: io::Error,
     },
     /// Entries of dirty blocks
-    #[error("{0} entries of blocks that were not written back are damaged; lose them with --discard-dirty")]
-    Damaged(u64),
+    #[error("volume {name}: {entries} entries of blocks that were not written back are damaged, and their data are on the device; to detach it without them takes --discard-dirty")]
+    Damaged {
+        /// The volume.
+        name: String,
+        /// How many.
+        entries: usize,
+    },
     /// The number of references
     #[error("volume {0}: blocks are cached at their reference number 1 to {MAX_ADMISSION}; 0 is that of all volumes, {NEVER} caches none")]
     Admission(String),
@@ -235,10 +232,11 @@ impl Cache {
     /// It cannot be noted.
     pub fn noting_unsaved(mut self, notes: Notes) -> Result<Self, CacheError> {
         self.unsaved = Some(notes);
-        for volume in self.volumes() {
+        // Of held ones, there is the note of the device that has their dirty blocks.
+        for volume in self.volumes().iter().filter(|volume| !volume.is_held()) {
             match volume.mode() {
-                Mode::WriteBack => self.begin_unsaved(&volume)?,
-                _ => self.end_unsaved(&volume)?,
+                Mode::WriteBack => self.begin_unsaved(volume)?,
+                _ => self.end_unsaved(volume)?,
             }
         }
         Ok(self)
@@ -409,22 +407,6 @@ impl Cache {
         })
     }
 
-    /// Replaces a range of a volume by zeroes.
-    ///
-    /// # Errors
-    /// The origin cannot be written.
-    pub fn zero(&self, volume: &Volume, offset: u64, length: u64) -> io::Result<()> {
-        let _entered = volume.enter();
-        let blocks = touched(offset, length as usize);
-        let _locked =
-            (volume.mode() == Mode::WriteBack).then(|| volume.writing.lock(blocks.clone()));
-        self.clean(volume, blocks)?;
-        let range = offset..offset + length;
-        self.change(volume, range.clone(), false, |_| {
-            self.put(volume, range, |origin| origin.zero(offset, length))
-        })
-    }
-
     /// Changes a range of the origin, while nothing older than that is cached.
     fn change(
         &self,
@@ -516,23 +498,21 @@ impl Cache {
         }
     }
 
-    /// Writes all dirty blocks back, flushes all, and clears all intents. Without requests since, a
-    /// power cut loses nothing.
+    /// Makes dirty blocks durable on the device, flushes all origins, and clears all intents. Without
+    /// requests since, a power cut loses nothing: blocks that are dirty stay on the device.
     ///
     /// # Errors
-    /// An origin or the device cannot be written.
+    /// An origin or the device cannot be flushed.
     pub fn close(&self) -> io::Result<()> {
-        let mut volumes = self.volumes();
+        self.commit()?;
+        let cleared = self.clear(&self.device.intents().finished());
+        let volumes = self.volumes();
         // The device keeps what held ones lack.
-        volumes.retain(|volume| !volume.is_held());
-        let drained = volumes.iter().map(|v| self.write_back_all(v));
-        let drained: Vec<io::Result<()>> = drained.collect();
-        drained.into_iter().collect::<io::Result<()>>()?;
-        self.clear(&self.device.intents().finished())?;
-        let ended = volumes.iter().map(|v| self.end_unsaved(v));
-        ended
-            .collect::<Result<(), CacheError>>()
-            .map_err(io::Error::other)
+        let clean = volumes
+            .iter()
+            .filter(|v| !v.is_held() && self.dirty_blocks(v) == 0);
+        let ended: Result<(), CacheError> = clean.map(|v| self.end_unsaved(v)).collect();
+        cleared.and(ended.map_err(io::Error::other))
     }
 
     /// Changes what a volume's cache does. What it has stays valid in any mode; dirty blocks are
@@ -580,15 +560,8 @@ impl Cache {
     /// Evicts the blocks of a volume above its limits.
     fn shrink(&self, volume: &Volume) -> Result<(), CacheError> {
         loop {
-            let mut state = self.lock();
-            for _ in 0..SHRINK {
-                let Some(evicted) = state.blocks.shrink(volume.partition) else {
-                    break;
-                };
-                Counters::add(&volume.counters.evictions, 1);
-                state.disown(evicted.slot);
-                self.erase(evicted.slot);
-            }
+            self.evict_excess(volume);
+            let state = self.lock();
             let (held, limit) = (
                 state.blocks.held(volume.partition),
                 state.blocks.limit(volume.partition),
@@ -602,6 +575,21 @@ impl Cache {
                     .map_err(|source| origin_error(volume, source))?;
             } else if held <= limit {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Evicts the clean blocks of a volume above its limit.
+    fn evict_excess(&self, volume: &Volume) {
+        loop {
+            let mut state = self.lock();
+            for _ in 0..SHRINK {
+                let Some(evicted) = state.blocks.shrink(volume.partition) else {
+                    return;
+                };
+                Counters::add(&volume.counters.evictions, 1);
+                state.disown(evicted.slot);
+                self.erase(evicted.slot);
             }
         }
     }
@@ -625,7 +613,14 @@ impl Cache {
         let _committing = self.begin_committing();
         let had_dirty = self.dirty_blocks(volume) > 0;
         self.drop_blocks(volume, |slot| self.erase(slot));
-        if had_dirty && !self.has_failed() {
+        let damaged = match discard_dirty {
+            true => std::mem::take(&mut *volume::lock(&volume.damaged)),
+            false => Vec::new(),
+        };
+        for slot in &damaged {
+            self.forget(&mut self.lock(), *slot);
+        }
+        if (had_dirty || !damaged.is_empty()) && !self.has_failed() {
             self.device.sync()?;
         }
         Ok(())

@@ -12,8 +12,9 @@ pub mod intents;
 pub mod losses;
 pub mod unsaved;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
@@ -21,8 +22,8 @@ use crate::partition::Slot;
 use crate::Block;
 use disk::Disk;
 use format::{
-    array, looks_dirty, DirtyVersion, Entry, FormatError, Superblock, VolumeRecord, BLOCK, ENTRY,
-    INTENTS, VOLUME, VOLUMES,
+    array, looks_dirty, DirtyVersion, Entry, FormatError, RecordCopy, Superblock, VolumeRecord,
+    BLOCK, COPIES, ENTRY, INTENTS, VOLUME, VOLUMES,
 };
 use intents::{Flushing, Intent, Intents};
 
@@ -38,7 +39,7 @@ pub enum DeviceError {
     #[error(transparent)]
     Format(#[from] FormatError),
     /// It was formatted for another number of blocks
-    #[error("formatted for {found} blocks, not {wanted}; give --capacity {found}, or --format")]
+    #[error("formatted for {found} blocks, not {wanted}; give --capacity {found}")]
     Capacity {
         /// Blocks that it has.
         found: u32,
@@ -79,6 +80,10 @@ pub struct Device {
     rebooted: bool,
     /// Whether another host wrote it last.
     foreign: bool,
+    /// The last number of each record's copies.
+    sequences: Mutex<Vec<u64>>,
+    /// Slots whose entry has a second copy.
+    doubled: Mutex<HashSet<Slot>>,
 }
 
 /// Blocks of a device that their origins lack.
@@ -86,8 +91,49 @@ pub struct Device {
 pub struct DirtyEntries {
     /// The newest version of each, by the volume's record and the block.
     pub newest: HashMap<(u16, Block), (Slot, Entry)>,
-    /// Entries that are of no volume: damaged ones.
-    pub damaged: u64,
+    /// Slots both copies of whose entry are damaged, by the record that they name.
+    pub damaged: HashMap<u16, Vec<Slot>>,
+}
+
+impl DirtyEntries {
+    fn is_damaged(&self, slot: Slot) -> bool {
+        self.damaged.values().any(|slots| slots.contains(&slot))
+    }
+}
+
+/// What is found of a slot: both copies of its entry.
+struct Found {
+    slot: Slot,
+    copies: [[u8; ENTRY]; COPIES],
+}
+
+impl Found {
+    /// The entry, which is dirty if one copy says so: where they differ, the process or the power
+    /// ended before both were written, or one is damaged.
+    fn entry(&self, generation: impl Fn(u16) -> Option<u64>) -> Option<Entry> {
+        let [first, second] = self.copies.map(|copy| Entry::decode(&copy, &generation));
+        match (first, second) {
+            (Some(first), _) if first.dirty.is_some() => Some(first),
+            (_, Some(second)) => Some(second),
+            (first, None) => first,
+        }
+    }
+
+    /// The record of a dirty block, whose entry is damaged.
+    fn damaged_record(&self) -> Option<u16> {
+        self.copies.iter().find_map(looks_dirty)
+    }
+
+    /// Whether both copies are those that an entry has.
+    fn is_whole(&self, entry: &Entry, generation: u64) -> bool {
+        let bytes = entry.encode(generation);
+        let second = if entry.is_durable() {
+            bytes
+        } else {
+            [0; ENTRY]
+        };
+        self.copies == [bytes, second]
+    }
 }
 
 impl Device {
@@ -101,54 +147,63 @@ impl Device {
         place: Place,
         random: [u8; 24],
     ) -> Result<Self, DeviceError> {
-        let (mut id, mut seed) = ([0; 16], [0; 8]);
-        id.copy_from_slice(&random[..16]);
-        seed.copy_from_slice(&random[16..]);
         let superblock = Superblock {
             capacity,
-            id,
+            id: Self::id_of(&random),
             host: place.host,
             boot: place.boot,
-            seed: u64::from_le_bytes(seed),
+            seed: u64::from_le_bytes(array(&random[16..])),
         };
         check_size(disk.as_ref(), &superblock)?;
         // Without a superblock until the rest is empty.
-        disk.write_durably(&[0; BLOCK], 0)?;
+        disk.write_durably(&[0; COPIES * BLOCK], 0)?;
         let empty = vec![0; BATCH as usize * ENTRY];
         disk.write_at(&empty[..INTENTS], Superblock::intents_at())?;
-        disk.write_at(&empty[..VOLUMES * VOLUME], Superblock::volume_at(0))?;
+        for at in Superblock::volume_at(0) {
+            disk.write_at(&empty[..VOLUMES * VOLUME], at)?;
+        }
         for first in (0..capacity).step_by(BATCH as usize) {
             let count = (capacity - first).min(BATCH) as usize;
-            disk.write_at(&empty[..count * ENTRY], Superblock::entry_at(first))?;
+            let empty = &empty[..count * ENTRY];
+            disk.write_at(empty, Superblock::entry_at(first))?;
+            disk.write_at(empty, superblock.second_entry_at(first))?;
         }
         disk.sync()?;
-        disk.write_durably(&superblock.encode(), 0)?;
+        write_superblock(disk.as_ref(), &superblock)?;
         Ok(Self {
             intents: Intents::load(disk.as_ref())?,
             disk,
             superblock,
             rebooted: false,
             foreign: false,
+            sequences: Mutex::new(vec![0; VOLUMES]),
+            doubled: Mutex::default(),
         })
+    }
+
+    /// The number of a cache that is [formatted](Self::format) with these random bytes.
+    #[must_use]
+    pub fn id_of(random: &[u8; 24]) -> [u8; 16] {
+        array(&random[..16])
     }
 
     /// Checks that a disk has no blocks that their origins lack. Returns the number of the cache
     /// that it was; none if it is no cache device.
     ///
     /// # Errors
-    /// It has such blocks, or cannot be read.
+    /// It has such blocks, or cannot be read: it is damaged, or of another version.
     pub fn check_clean(disk: Box<dyn Disk>, place: Place) -> Result<Option<[u8; 16]>, DeviceError> {
-        let mut head = [0; BLOCK];
-        let read = disk.size()? >= BLOCK as u64;
-        if read {
-            disk.read_at(&mut head, 0)?;
-        }
-        let Ok(superblock) = Superblock::decode(&head) else {
+        if disk.size()? < (COPIES * BLOCK) as u64 {
             return Ok(None);
+        }
+        let superblock = match read_superblock(disk.as_ref()) {
+            Err(DeviceError::Format(FormatError::NotOurs)) => return Ok(None),
+            found => found?,
         };
         let device = Self::open(disk, superblock.capacity, place)?;
         let dirty = device.dirty(&device.records()?)?;
-        match dirty.newest.len() as u64 + dirty.damaged {
+        let damaged: usize = dirty.damaged.values().map(Vec::len).sum();
+        match (dirty.newest.len() + damaged) as u64 {
             0 => Ok(Some(superblock.id)),
             count => Err(DeviceError::Dirty(count)),
         }
@@ -159,9 +214,7 @@ impl Device {
     /// # Errors
     /// It was not, or for another capacity.
     pub fn open(disk: Box<dyn Disk>, capacity: u32, place: Place) -> Result<Self, DeviceError> {
-        let mut head = [0; BLOCK];
-        disk.read_at(&mut head, 0)?;
-        let superblock = Superblock::decode(&head)?;
+        let superblock = read_superblock(disk.as_ref())?;
         if superblock.capacity != capacity {
             return Err(DeviceError::Capacity {
                 found: superblock.capacity,
@@ -175,6 +228,8 @@ impl Device {
             foreign: superblock.host != place.host,
             disk,
             superblock,
+            sequences: Mutex::new(vec![0; VOLUMES]),
+            doubled: Mutex::default(),
         };
         device.superblock = Superblock {
             host: place.host,
@@ -271,48 +326,76 @@ impl Device {
         self.intents.clear(self.disk.as_ref(), intents)
     }
 
-    /// The records of volumes.
+    /// The records of volumes; [one that stands for it](VolumeRecord::damaged) where both copies
+    /// are damaged.
     ///
     /// # Errors
     /// The device cannot be read.
     pub fn records(&self) -> io::Result<Vec<Option<VolumeRecord>>> {
-        let mut bytes = vec![0; VOLUMES * VOLUME];
-        self.disk.read_at(&mut bytes, Superblock::volume_at(0))?;
-        let records = bytes.chunks_exact(VOLUME);
-        Ok(records
-            .map(|bytes| VolumeRecord::decode(&array(bytes)))
-            .collect())
+        let mut areas = [const { Vec::new() }; COPIES];
+        for (area, at) in areas.iter_mut().zip(Superblock::volume_at(0)) {
+            area.resize(VOLUMES * VOLUME, 0);
+            self.disk.read_at(area, at)?;
+        }
+        let [first, second] = areas.each_ref().map(|area| area.chunks_exact(VOLUME));
+        let mut sequences = lock(&self.sequences);
+        let pairs = (0..).zip(first.zip(second)).zip(sequences.iter_mut());
+        let newest = pairs.map(|((record, (first, second)), sequence)| {
+            match RecordCopy::newest([&array(first), &array(second)]) {
+                Some(newest) => {
+                    *sequence = newest.sequence;
+                    newest.volume
+                }
+                None => Some(VolumeRecord::damaged(record)),
+            }
+        });
+        Ok(newest.collect())
     }
 
-    /// Writes the record of a volume, or erases it.
+    /// Writes both copies of the record of a volume, one after the other, or erases them.
     ///
     /// # Errors
     /// The device cannot be written.
     pub fn write_record(&self, record: u16, volume: Option<&VolumeRecord>) -> io::Result<()> {
-        let bytes = volume.map_or([0; VOLUME], VolumeRecord::encode);
-        self.disk
-            .write_durably(&bytes, Superblock::volume_at(record))
+        let mut sequences = lock(&self.sequences);
+        let sequence = sequences[usize::from(record)] + 1;
+        let copy = RecordCopy {
+            sequence,
+            volume: volume.cloned(),
+        };
+        sequences[usize::from(record)] = sequence;
+        for at in Superblock::volume_at(record) {
+            self.disk.write_durably(&copy.encode(), at)?;
+        }
+        Ok(())
     }
 
-    /// Calls `work` with each slot that has an entry, and its bytes, in ascending order, and `ahead`
-    /// with the bytes of some slots' entries before that.
+    /// Calls `work` with each slot that has an entry in ascending order, and `ahead` with the
+    /// bytes of some slots' entries before that.
     fn visit(
         &self,
         ahead: impl Fn(&[u8]),
-        mut work: impl FnMut(Slot, &[u8; ENTRY]) -> io::Result<()>,
+        mut work: impl FnMut(Found) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut bytes = vec![0; BATCH as usize * ENTRY];
+        let mut bytes = [const { Vec::new() }; COPIES];
         for first in (0..self.capacity()).step_by(BATCH as usize) {
             let count = (self.capacity() - first).min(BATCH) as usize;
-            let batch = &mut bytes[..count * ENTRY];
-            self.disk.read_at(batch, Superblock::entry_at(first))?;
-            for (slot, entry) in (first..).zip(batch.chunks_exact(ENTRY)) {
-                let next = (slot - first) as usize;
+            let at = [
+                Superblock::entry_at(first),
+                self.superblock.second_entry_at(first),
+            ];
+            for (copy, at) in bytes.iter_mut().zip(at) {
+                copy.resize(count * ENTRY, 0);
+                self.disk.read_at(copy, at)?;
+            }
+            for (next, slot) in (first..first + count as Slot).enumerate() {
                 if next % AHEAD == 0 {
-                    ahead(&batch[next * ENTRY..count.min(next + AHEAD) * ENTRY]);
+                    ahead(&bytes[0][next * ENTRY..count.min(next + AHEAD) * ENTRY]);
                 }
-                if *entry != [0; ENTRY] {
-                    work(slot, &array(entry))?;
+                let copies = bytes.each_ref();
+                let copies = copies.map(|copy| array(&copy[next * ENTRY..][..ENTRY]));
+                if copies != [[0; ENTRY]; COPIES] {
+                    work(Found { slot, copies })?;
                 }
             }
         }
@@ -331,9 +414,12 @@ impl Device {
         let mut dirty = DirtyEntries::default();
         self.visit(
             |_| (),
-            |slot, bytes| {
-                let Some(entry) = Entry::decode(bytes, generation) else {
-                    dirty.damaged += u64::from(looks_dirty(bytes));
+            |found| {
+                let slot = found.slot;
+                let Some(entry) = found.entry(generation) else {
+                    if let Some(record) = found.damaged_record() {
+                        dirty.damaged.entry(record).or_default().push(slot);
+                    }
                     return Ok(());
                 };
                 let Some(version) = self.surviving(&entry) else {
@@ -348,6 +434,35 @@ impl Device {
             },
         )?;
         Ok(dirty)
+    }
+
+    /// Erases all entries of some records whose attachments ended, durably: before another
+    /// attachment has the record, whose entries they might be taken for. `generation` is that of the
+    /// attachments that stay.
+    ///
+    /// # Errors
+    /// The device cannot be read or written.
+    pub fn erase_entries(
+        &self,
+        ended: &[u16],
+        generation: impl Fn(u16) -> Option<u64>,
+    ) -> io::Result<()> {
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let has_ended =
+            |copy: &[u8; ENTRY]| Entry::record_of(copy).is_some_and(|of| ended.contains(&of));
+        self.visit(
+            |_| (),
+            |found| {
+                if found.entry(&generation).is_some() || !found.copies.iter().any(has_ended) {
+                    return Ok(());
+                }
+                lock(&self.doubled).insert(found.slot);
+                self.write_entry(found.slot, None)
+            },
+        )?;
+        self.disk.sync()
     }
 
     /// The version of a dirty entry, unless a power cut may have lost its data.
@@ -378,8 +493,8 @@ impl Device {
         self.disk.sync()
     }
 
-    /// Calls `restore` with each slot's entry in ascending order, and `expect` with some entries
-    /// before that. An entry for which `restore` returns `false` is erased, and so are those of
+    /// Calls `restore` with each slot's entry in ascending order, without one where it is that of a
+    /// dirty block and damaged; and `expect` with some entries before that. An entry for which `restore` returns `false` is erased, and so are those of
     /// regions whose writes a power cut may have lost, and all but the newest of a block that is
     /// `dirty`.
     ///
@@ -390,7 +505,7 @@ impl Device {
         generation: impl Fn(u16) -> Option<u64>,
         dirty: &DirtyEntries,
         expect: impl Fn(&[Entry]),
-        mut restore: impl FnMut(Slot, Entry) -> bool,
+        mut restore: impl FnMut(Slot, Option<Entry>) -> bool,
     ) -> io::Result<()> {
         self.commit(&generation, dirty)?;
         let ahead = |bytes: &[u8]| {
@@ -398,23 +513,42 @@ impl Device {
             let entries = bytes.chunks_exact(ENTRY).filter_map(decode);
             expect(&entries.collect::<Vec<_>>());
         };
-        self.visit(ahead, |slot, bytes| {
-            let found = Entry::decode(bytes, &generation);
+        self.visit(ahead, |found| {
+            let slot = found.slot;
+            lock(&self.doubled).insert(slot);
             let newest = |entry: &Entry| dirty.newest.get(&(entry.record, entry.block));
-            let kept = found.filter(|entry| match newest(entry) {
-                Some((of, _)) => *of == slot,
-                None => entry.dirty.is_none() && !self.is_doubtful(entry),
-            });
-            if kept.is_some_and(|entry| restore(slot, entry)) {
+            let kept = found
+                .entry(&generation)
+                .filter(|entry| match newest(entry) {
+                    Some((of, _)) => *of == slot,
+                    None => entry.dirty.is_none() && !self.is_doubtful(entry),
+                });
+            if kept.is_none() && dirty.is_damaged(slot) {
+                restore(slot, None);
                 return Ok(());
             }
-            self.write_entry(slot, None)
+            let restored = kept.filter(|entry| restore(slot, Some(*entry)));
+            let of = restored.and_then(|entry| Some((entry, generation(entry.record)?)));
+            match of {
+                Some((entry, generation)) if found.is_whole(&entry, generation) => {
+                    self.note_copies(slot, &entry);
+                    Ok(())
+                }
+                of => self.write_entry(slot, of),
+            }
         })?;
         if self.rebooted {
             self.clear(&self.intents.finished())?;
         }
         self.disk.sync()?;
-        self.disk.write_durably(&self.superblock.encode(), 0)
+        write_superblock(self.disk.as_ref(), &self.superblock)
+    }
+
+    /// Notes whether the entry of a slot, which is whole, has a second copy.
+    fn note_copies(&self, slot: Slot, entry: &Entry) {
+        if !entry.is_durable() {
+            lock(&self.doubled).remove(&slot);
+        }
     }
 
     fn is_doubtful(&self, entry: &Entry) -> bool {
@@ -427,7 +561,17 @@ impl Device {
     /// The device cannot be written.
     pub fn write_entry(&self, slot: Slot, entry: Option<(Entry, u64)>) -> io::Result<()> {
         let bytes = entry.map_or([0; ENTRY], |(entry, generation)| entry.encode(generation));
-        self.disk.write_at(&bytes, Superblock::entry_at(slot))
+        self.disk.write_at(&bytes, Superblock::entry_at(slot))?;
+        let at = self.superblock.second_entry_at(slot);
+        match entry {
+            Some((entry, _)) if entry.is_durable() => {
+                self.disk.write_at(&bytes, at)?;
+                lock(&self.doubled).insert(slot);
+            }
+            _ if lock(&self.doubled).remove(&slot) => self.disk.write_at(&[0; ENTRY], at)?,
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Reads the data of slots that follow one another.
@@ -459,6 +603,26 @@ impl Device {
     pub fn write_data(&self, data: &[u8], slot: Slot) -> io::Result<()> {
         self.disk.write_at(data, self.superblock.data_at(slot))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read_superblock(disk: &dyn Disk) -> Result<Superblock, DeviceError> {
+    let mut copies = [[0; BLOCK]; COPIES];
+    for (copy, at) in copies.iter_mut().zip(Superblock::copies_at()) {
+        disk.read_at(copy, at)?;
+    }
+    Ok(Superblock::decode_any(copies.each_ref())?)
+}
+
+/// Writes both copies, one after the other.
+fn write_superblock(disk: &dyn Disk, superblock: &Superblock) -> io::Result<()> {
+    for at in Superblock::copies_at() {
+        disk.write_durably(&superblock.encode(), at)?;
+    }
+    Ok(())
 }
 
 fn check_size(disk: &dyn Disk, superblock: &Superblock) -> Result<(), DeviceError> {

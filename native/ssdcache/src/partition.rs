@@ -22,6 +22,7 @@ use thiserror::Error;
 pub use admission::Streams;
 use eviction::{Eviction, Policy};
 use ghost::{Ghost, MAX_COUNT};
+pub use index::Cursor;
 use index::Index;
 use slots::{List, Slots};
 pub use slots::{Slot, MAX_BLOCK};
@@ -210,6 +211,16 @@ impl Partitioner {
         let index = &mut self.volumes[usize::from(volume)].index;
         let slot = index.last(&mut self.slots)?;
         Some(self.remove(slot))
+    }
+
+    /// Some more slots of a volume's blocks; none: there are no more. To be called with the same
+    /// cursor, while others change what is cached in between: a block that is cached all the time
+    /// is returned at least once.
+    #[must_use]
+    pub fn visit(&self, volume: VolumeId, cursor: &mut Cursor, buckets: u32) -> Option<Vec<Slot>> {
+        self.volume(volume)
+            .index
+            .visit(&self.slots, cursor, buckets)
     }
 
     /// The slot of a block; no reference to it is noted.

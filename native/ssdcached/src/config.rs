@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diffcache_ssdcache::cache::origin::held::{self, Held};
-use diffcache_ssdcache::cache::origin::{self, Named, Origins};
+use diffcache_ssdcache::cache::origin::{self, Identity, Named, Origins};
 use diffcache_ssdcache::cache::{Attachment, Cache, CacheError, DirtyMax, Mode, Options};
-use diffcache_ssdcache::device::format::{FormatError, Kept, VolumeRecord, MAX_ORIGIN};
+use diffcache_ssdcache::device::format::{FormatError, Kept, VolumeRecord};
 use diffcache_ssdcache::device::losses::LossNotes;
 use diffcache_ssdcache::device::unsaved::Notes;
 use diffcache_ssdcache::device::{failure, Device, DeviceError, Place};
 use diffcache_ssdcache::partition::eviction::Policy;
-use rustix::fs::{fallocate, FallocateFlags};
 use serde::Deserialize;
 use thiserror::Error;
+
+use crate::space;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const MACHINE_ID: &str = "/etc/machine-id";
@@ -75,6 +76,14 @@ pub enum ConfigError {
         /// What is wrong with it.
         source: DeviceError,
     },
+    /// Its file
+    #[error("{path}: {reason}")]
+    Space {
+        /// The file of the device.
+        path: PathBuf,
+        /// Why the cache has no room in it.
+        reason: String,
+    },
     /// The cache
     #[error(transparent)]
     Cache(#[from] CacheError),
@@ -105,13 +114,19 @@ impl VolumeConfig {
     /// # Errors
     /// It cannot be opened, or the mode is not known.
     fn attachment(self, origins: &Origins) -> Result<Attachment, ConfigError> {
+        self.attach(|name| origins.open(name))
+    }
+
+    fn attach(
+        self,
+        open: impl FnOnce(&str) -> io::Result<Named>,
+    ) -> Result<Attachment, ConfigError> {
         let mode = Mode::named(&self.mode).ok_or_else(|| ConfigError::Parameter {
             key: "mode".into(),
             value: self.mode.clone(),
             reason: "no such mode".into(),
         })?;
-        let origin = origins.open(&self.origin);
-        let origin = origin.map_err(|source| ConfigError::File {
+        let origin = open(&self.origin).map_err(|source| ConfigError::File {
             path: PathBuf::from(&self.origin),
             source,
         })?;
@@ -127,6 +142,20 @@ impl VolumeConfig {
             kept: None,
             held: None,
         })
+    }
+
+    /// As [`attachment`](Self::attachment), where a device has had the volume: it is served once its
+    /// origin is there.
+    fn reattachment(
+        self,
+        origins: &Origins,
+        known: &[VolumeRecord],
+    ) -> Result<Attachment, ConfigError> {
+        let known = known.iter().find(|record| record.name == self.name);
+        let Some(VolumeRecord { origin, size, .. }) = known else {
+            return self.attachment(origins);
+        };
+        self.attach(|name| open_or_wait(origins, name, (*origin, *size)))
     }
 
     /// Opens the origin of a volume that stays until it is detached.
@@ -251,25 +280,22 @@ impl Config {
     /// Opens the device and the origins.
     ///
     /// # Errors
-    /// One of them cannot be opened, or they do not fit.
+    /// The device cannot be opened, or a volume of the parameters that it does not know; or they do
+    /// not fit.
     pub fn open(&mut self) -> Result<Cache, ConfigError> {
-        let (device, former) = self.open_device()?;
+        let (path, file, identity) = self.device_file()?;
+        let origins = Arc::new(Origins::new(self.state()?.to_owned(), identity));
+        self.origins = Some(origins.clone());
+        let place = Place {
+            host: number_of(MACHINE_ID)?,
+            boot: number_of(BOOT_ID)?,
+        };
         let volumes = std::mem::take(&mut self.volumes);
-        let origins = self.origins()?;
-        let attachments: Result<Vec<_>, _> = volumes
-            .into_iter()
-            .map(|volume| volume.attachment(&origins))
-            .collect();
-        let mut attachments = attachments?;
-        let named: HashSet<String> = attachments.iter().map(|a| a.name.clone()).collect();
-        for record in lasting(&device)? {
-            if !named.contains(&record.0.name) {
-                attachments.push(match self.is_to_be_held(&device, &record.1) {
-                    true => hold(record)?,
-                    false => reattach(record, &origins)?,
-                });
-            }
-        }
+        let (device, attachments, notes) = if self.format {
+            self.format_device(&path, file, place, volumes)?
+        } else {
+            self.reopen_device(&path, file, place, volumes)?
+        };
         let options = Options {
             eviction: self.eviction.unwrap_or(Policy::Lru),
             admission: self.admission.max(1),
@@ -279,33 +305,113 @@ impl Config {
             samples: self.samples,
         };
         let note = self.note_of(&device)?;
-        let notes = Notes::new(self.state()?, &device.id());
-        for attachment in &attachments {
-            self.check_unsaved(&notes, attachment, former.as_ref())?;
-        }
-        let losses = LossNotes::new(self.state()?, &number_of(BOOT_ID)?);
+        let losses = LossNotes::new(self.state()?, &place.boot);
         let cache = Cache::open(device, options, attachments)?
             .noting_unsaved(notes)?
             .noting_losses(losses);
         Ok(cache.noting_failure(Box::new(move |error| failure::note(&note, error))))
     }
 
-    /// Whether it is not known that a volume, whose origin may lack blocks, is still of this host.
-    fn is_to_be_held(&self, device: &Device, kept: &Kept) -> bool {
+    /// Makes the device an empty cache. Whatever is wrong with the volumes is found before.
+    fn format_device(
+        &self,
+        path: &Path,
+        file: File,
+        place: Place,
+        volumes: Vec<VolumeConfig>,
+    ) -> Result<Opened, ConfigError> {
+        let failed = |source| ConfigError::Device {
+            path: path.to_owned(),
+            source,
+        };
+        let origins = self.origins()?;
+        let attachments = volumes.into_iter().map(|v| v.attachment(&origins));
+        let attachments: Vec<Attachment> = attachments.collect::<Result<_, _>>()?;
+        let former = self.check_format(path, &file, place)?;
+        let random = random()?;
+        let notes = Notes::new(self.state()?, &Device::id_of(&random)).replacing(former.as_ref());
+        for attachment in &attachments {
+            self.check_unsaved(&notes, attachment)?;
+        }
+        space::reserve(path, &file, Device::bytes(self.capacity()?))?;
+        let device = Device::format(Box::new(file), self.capacity()?, place, random);
+        Ok((device.map_err(failed)?, attachments, notes))
+    }
+
+    fn reopen_device(
+        &self,
+        path: &Path,
+        file: File,
+        place: Place,
+        volumes: Vec<VolumeConfig>,
+    ) -> Result<Opened, ConfigError> {
+        let device = Device::open(Box::new(file), self.capacity()?, place);
+        let device = device.map_err(|error| ConfigError::Device {
+            path: path.to_owned(),
+            source: match error {
+                // A file that is too short for a superblock.
+                DeviceError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    FormatError::NotOurs.into()
+                }
+                error => error,
+            },
+        })?;
+        let (origins, notes) = (self.origins()?, Notes::new(self.state()?, &device.id()));
+        let known = device.records().map_err(CacheError::from)?;
+        let known: Vec<VolumeRecord> = known.into_iter().flatten().collect();
+        let mut attachments = Vec::new();
+        for volume in volumes {
+            let attachment = volume.reattachment(&origins, &known)?;
+            self.check_unsaved(&notes, &attachment)?;
+            attachments.push(attachment);
+        }
+        let named: HashSet<String> = attachments.iter().map(|a| a.name.clone()).collect();
+        for (record, kept) in lasting(&device, known) {
+            if named.contains(&record.name) {
+                continue;
+            }
+            let reason = self.why_to_hold(&device, &kept, &notes, record.origin);
+            attachments.push(match reason {
+                Some(reason) => hold((record, kept), &reason)?,
+                None => reattach((record, kept), &origins)?,
+            });
+        }
+        Ok((device, attachments, notes))
+    }
+
+    /// Why it is not known whether a volume may be served as it was, if it is not.
+    fn why_to_hold(
+        &self,
+        device: &Device,
+        kept: &Kept,
+        notes: &Notes,
+        origin: u64,
+    ) -> Option<String> {
         let unknown = self.hold && device.is_after_start();
-        kept.origin.starts_with(held::PREFIX) || unknown && kept.mode == Mode::WriteBack as u8
+        if held::is_held(&kept.origin) || unknown && kept.mode == Mode::WriteBack as u8 {
+            let reason = "the host was started since it was in write-back, and another one may \
+                          have written to it";
+            return Some(reason.into());
+        }
+        match notes.elsewhere(origin) {
+            _ if self.discard_dirty => None,
+            Ok(None) => None,
+            Ok(Some(device)) => Some(format!(
+                "another cache device ({device}) may have blocks of it that were not written back"
+            )),
+            Err(error) => Some(format!(
+                "it could not be read whether another cache device has blocks of it: {error}"
+            )),
+        }
     }
 
     /// What opens origins, always the same.
     ///
     /// # Errors
-    /// The parameter `state` is missing.
-    pub fn origins(&mut self) -> Result<Arc<Origins>, ConfigError> {
-        let directory = self.state()?.to_owned();
-        let origins = self
-            .origins
-            .get_or_insert_with(|| Arc::new(Origins::new(directory)));
-        Ok(origins.clone())
+    /// The device was not opened before.
+    pub fn origins(&self) -> Result<Arc<Origins>, ConfigError> {
+        let origins = self.origins.clone();
+        origins.ok_or(ConfigError::Missing("device"))
     }
 
     fn state(&self) -> Result<&Path, ConfigError> {
@@ -313,17 +419,12 @@ impl Config {
     }
 
     /// Refuses an origin of which another device may have newer blocks.
-    fn check_unsaved(
-        &self,
-        notes: &Notes,
-        attachment: &Attachment,
-        former: Option<&[u8; 16]>,
-    ) -> Result<(), ConfigError> {
+    fn check_unsaved(&self, notes: &Notes, attachment: &Attachment) -> Result<(), ConfigError> {
         if self.discard_dirty {
             return Ok(());
         }
         let note = notes.path(attachment.origin_id);
-        let found = notes.elsewhere(attachment.origin_id, former);
+        let found = notes.elsewhere(attachment.origin_id);
         match found.map_err(|source| ConfigError::File {
             path: note.clone(),
             source,
@@ -370,65 +471,42 @@ impl Config {
         })
     }
 
-    /// Opens the device, or formats it; then with the number of the cache that it was.
-    fn open_device(&self) -> Result<(Device, Option<[u8; 16]>), ConfigError> {
-        let path = self
-            .device
-            .as_deref()
-            .ok_or(ConfigError::Missing("device"))?;
-        let capacity = self.capacity.ok_or(ConfigError::Missing("capacity"))?;
-        let (file, _) = origin::open(path).map_err(|source| ConfigError::File {
-            path: path.to_owned(),
-            source,
-        })?;
-        let place = Place {
-            host: number_of(MACHINE_ID)?,
-            boot: number_of(BOOT_ID)?,
-        };
-        let mut former = None;
-        let opened = if self.format {
-            former = self.check_format(path, &file, place)?;
-            reserve(path, &file, Device::bytes(capacity))?;
-            Device::format(Box::new(file), capacity, place, random()?)
-        } else {
-            Device::open(Box::new(file), capacity, place).map_err(|error| match error {
-                // A file that is too short for a superblock.
-                DeviceError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    FormatError::NotOurs.into()
-                }
-                error => error,
-            })
-        };
-        let device = opened.map_err(|source| ConfigError::Device {
-            path: path.to_owned(),
-            source,
-        })?;
-        Ok((device, former))
+    fn capacity(&self) -> Result<u32, ConfigError> {
+        self.capacity.ok_or(ConfigError::Missing("capacity"))
+    }
+
+    /// Opens the file or block device, whatever it has.
+    fn device_file(&self) -> Result<(PathBuf, File, Identity), ConfigError> {
+        let path = self.device.clone();
+        let path = path.ok_or(ConfigError::Missing("device"))?;
+        match origin::open(&path) {
+            Ok((file, (device, inode, _))) => Ok((path, file, (device, inode))),
+            Err(source) => Err(ConfigError::File { path, source }),
+        }
     }
 }
 
-/// Gives a file the space that the cache needs, so that it is not missing later.
-fn reserve(path: &Path, file: &File, bytes: u64) -> Result<(), ConfigError> {
-    let failed = |source| ConfigError::File {
-        path: path.to_owned(),
-        source,
-    };
-    if file.metadata().map_err(failed)?.is_file() {
-        fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(|e| failed(e.into()))?;
-    }
-    Ok(())
-}
+/// A device, the volumes that it is opened with, and its notes.
+type Opened = (Device, Vec<Attachment>, Notes);
 
 /// The volumes of a device that stay until they are detached. Those of another host are none.
-fn lasting(device: &Device) -> Result<Vec<(VolumeRecord, Kept)>, ConfigError> {
+fn lasting(device: &Device, known: Vec<VolumeRecord>) -> Vec<(VolumeRecord, Kept)> {
     if device.is_foreign() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
-    let records = device.records().map_err(CacheError::from)?;
-    let records = records.into_iter().flatten();
-    Ok(records
-        .filter_map(|record| record.kept.clone().map(|kept| (record, kept)))
-        .collect())
+    let known = known.into_iter();
+    let lasting = known.filter_map(|record| record.kept.clone().map(|kept| (record, kept)));
+    lasting.collect()
+}
+
+/// Opens an origin that a volume had before. If it is missing, each request looks for it.
+fn open_or_wait(origins: &Origins, name: &str, (id, size): (u64, u64)) -> io::Result<Named> {
+    origins.open(name).or_else(|error| {
+        eprintln!(
+            "diffcache-ssdcached: could not open origin {name}, will retry at each request: {error}"
+        );
+        origins.missing(name, id, size)
+    })
 }
 
 /// Attaches a volume that was attached before. Its export is served even if its origin is missing.
@@ -437,18 +515,11 @@ fn reattach(
     origins: &Origins,
 ) -> Result<Attachment, ConfigError> {
     let name = &kept.origin;
-    let origin: io::Result<Named> = origins.open(name).or_else(|error| {
-        eprintln!(
-            "diffcache-ssdcached: volume {}: could not open its origin {name}, will retry at each \
-             request: {error}",
-            record.name,
-        );
-        origins.missing(name, record.origin, record.size)
-    });
-    let origin = origin.map_err(|source| ConfigError::File {
-        path: name.into(),
-        source,
-    })?;
+    let origin = open_or_wait(origins, name, (record.origin, record.size));
+    let origin = match origin {
+        Ok(origin) => origin,
+        Err(error) => return hold((record, kept.clone()), &error.to_string()),
+    };
     Ok(Attachment {
         name: record.name,
         origin_id: origin.id,
@@ -465,20 +536,11 @@ fn reattach(
 
 /// Keeps a volume, whose dirty blocks stay on the device, from its origin. Its record says so: a
 /// later start holds it, too.
-fn hold((record, kept): (VolumeRecord, Kept)) -> Result<Attachment, ConfigError> {
-    let held = Arc::new(Held::new(record.size));
-    let mut origin = kept.origin;
-    if !origin.starts_with(held::PREFIX) {
-        origin.insert_str(0, held::PREFIX);
-        eprintln!(
-            "diffcache-ssdcached: volume {}: held, the host was started since it was in write-back",
-            record.name
-        );
-    }
-    // It is for people: nothing is opened by this name.
-    while origin.len() > MAX_ORIGIN {
-        origin.pop();
-    }
+fn hold((record, kept): (VolumeRecord, Kept), reason: &str) -> Result<Attachment, ConfigError> {
+    let held = Arc::new(Held::new(record.size, reason));
+    let origin = held::name(&kept.origin);
+    let name = &record.name;
+    eprintln!("diffcache-ssdcached: volume {name}: held, {reason}");
     Ok(Attachment {
         name: record.name,
         origin_id: record.origin,

@@ -10,6 +10,7 @@ pub mod nbd;
 pub mod panics;
 mod server;
 pub mod service;
+mod space;
 mod stop;
 
 #[cfg(test)]

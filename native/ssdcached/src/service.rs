@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diffcache_ssdcache::cache::Cache;
+use diffcache_ssdcache::cache::{Cache, Due};
 use serde_json::json;
 
 use crate::config::{Config, ConfigError};
@@ -93,11 +93,23 @@ fn keep_in_order(cache: &Arc<Cache>) -> io::Result<()> {
     let written_back = cache.clone();
     start(move || loop {
         std::thread::sleep(WRITE_BACK);
-        if let Err(error) = written_back.write_back_due() {
-            eprintln!("diffcache-ssdcached: could not write blocks back, will retry: {error}");
-            std::thread::sleep(SETTLE);
+        for due in written_back.take_due() {
+            write_back(&written_back, due);
         }
     })
+}
+
+/// Writes the blocks of a volume back in a thread of their own: its origin may hang.
+fn write_back(cache: &Arc<Cache>, due: Due) {
+    let cache = cache.clone();
+    let work = move || {
+        if let Some(error) = cache.write_back_due(&due) {
+            eprintln!("diffcache-ssdcached: could not write blocks back, will retry: {error}");
+        }
+    };
+    if let Err(error) = start(work) {
+        eprintln!("diffcache-ssdcached: could not start a thread to write blocks back: {error}");
+    }
 }
 
 /// Says on the descriptor that was given for it what is served; the socket accepts clients.

@@ -1,17 +1,27 @@
-//! The end of the process: requests that are under way are completed, and all is flushed.
+//! The end of the process, within a bounded time.
 //!
-//! Clients get no errors. One that reconnects sends again what it has no answer to.
+//! Dirty blocks are written back while clients are served, as long as that gets on: those of an
+//! origin that hangs stay on the device, where they are durable. Then no more requests are begun,
+//! those under way are completed, and all is flushed. Clients get no errors. One that reconnects
+//! sends again what it has no answer to.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use diffcache_ssdcache::cache::Cache;
+use diffcache_ssdcache::cache::{Cache, Volume};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::control::remove_socket;
 
+/// Time to write dirty blocks back, while clients are served.
+const DRAIN: Duration = Duration::from_secs(60);
+/// An origin to which nothing was written for this time is not waited for.
+const STALLED: Duration = Duration::from_secs(3);
+/// Time to complete requests that are under way, and to flush.
+const FLUSH: Duration = Duration::from_secs(2);
 /// Time to send the answers of completed requests.
 const ANSWERS: Duration = Duration::from_millis(50);
 
@@ -42,8 +52,8 @@ pub fn block() -> io::Result<()> {
     Ok(signals().thread_block()?)
 }
 
-/// Ends the process with code 0 on SIGTERM and SIGINT, or with 1 if not all could be flushed, and
-/// removes its sockets.
+/// Ends the process on SIGTERM and SIGINT, with code 0, or with 1 if the device could not be flushed;
+/// and removes its sockets.
 ///
 /// # Errors
 /// The system refused.
@@ -57,21 +67,90 @@ pub fn watch(cache: &Arc<Cache>, gate: &Arc<Gate>, sockets: Vec<PathBuf>) -> io:
     std::thread::Builder::new().spawn(wait).map(drop)
 }
 
-fn end(cache: &Cache, gate: &Gate, sockets: &[PathBuf]) {
-    let _closed = gate.0.write().unwrap_or_else(PoisonError::into_inner);
-    let code = match cache.close() {
-        Ok(()) => 0,
-        Err(error) => {
-            eprintln!("diffcache-ssdcached: could not flush everything at the end: {error}");
-            1
+fn end(cache: &Arc<Cache>, gate: &Arc<Gate>, sockets: &[PathBuf]) {
+    drain(cache);
+    let flushed = flush(cache, gate);
+    if let Err(error) = &flushed {
+        eprintln!("diffcache-ssdcached: could not flush everything at the end: {error}");
+    }
+    for volume in cache.volumes() {
+        let (name, dirty) = (volume.name(), cache.dirty_blocks(&volume));
+        if dirty > 0 {
+            eprintln!(
+                "diffcache-ssdcached: volume {name}: {dirty} dirty blocks stay on the cache device"
+            );
         }
-    };
+    }
     std::thread::sleep(ANSWERS);
     // The device's lock is held until the process ends, so that they are not those of the next one.
     for path in sockets {
         remove(path);
     }
-    std::process::exit(code)
+    std::process::exit(i32::from(flushed.is_err()))
+}
+
+/// Writes dirty blocks back, of all volumes at the same time.
+fn drain(cache: &Arc<Cache>) {
+    let deadline = Instant::now() + DRAIN;
+    let volumes = cache.volumes().into_iter();
+    let dirty = volumes.filter(|volume| !volume.is_held() && cache.dirty_blocks(volume) > 0);
+    let begun = dirty.filter_map(|volume| {
+        let (cache, drained) = (cache.clone(), volume.clone());
+        let done = beside(move || cache.write_back_now(&drained)).ok()?;
+        Some((volume, done))
+    });
+    for (volume, done) in begun.collect::<Vec<_>>() {
+        if let Some(Err(error)) = wait_while_written(&volume, &done, deadline) {
+            eprintln!("diffcache-ssdcached: could not write all blocks back at the end: {error}");
+        }
+    }
+}
+
+/// Waits for a result while something is written to the origin of a volume.
+fn wait_while_written<T>(volume: &Volume, done: &Receiver<T>, deadline: Instant) -> Option<T> {
+    let mut written = volume.origin_bytes_written();
+    while Instant::now() < deadline {
+        match done.recv_timeout(STALLED) {
+            Ok(result) => return Some(result),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        let before = std::mem::replace(&mut written, volume.origin_bytes_written());
+        if before == written {
+            return None;
+        }
+    }
+    None
+}
+
+/// Completes requests and flushes, as far as origins let it; dirty blocks are durable then.
+///
+/// # Errors
+/// The device or an origin cannot be flushed.
+fn flush(cache: &Arc<Cache>, gate: &Arc<Gate>) -> io::Result<()> {
+    let (committed, closed) = (cache.clone(), gate.clone());
+    let is_closed = beside(move || {
+        // No request passes from now on.
+        std::mem::forget(closed.0.write().unwrap_or_else(PoisonError::into_inner));
+    })?;
+    let is_closed = is_closed.recv_timeout(FLUSH).is_ok();
+    let done = beside(move || match is_closed {
+        true => committed.close(),
+        // A request waits for its origin.
+        false => committed.commit(),
+    })?;
+    done.recv_timeout(FLUSH)
+        .unwrap_or_else(|_| Err(io::Error::other("an origin, or the device, takes too long")))
+}
+
+/// Does something in a thread of its own, which may hang.
+fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<Receiver<T>> {
+    let (send, receive) = channel();
+    std::thread::Builder::new().spawn(move || {
+        // The requester may have given up.
+        let _ = send.send(work());
+    })?;
+    Ok(receive)
 }
 
 fn remove(path: &Path) {

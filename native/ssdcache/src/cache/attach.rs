@@ -1,15 +1,16 @@
 //! The start of a cache: volumes, and what the device has of them.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
-use super::origin::held::Held;
+use super::origin::held::{self, Held};
 use super::origin::Origins;
 use super::pace::Pace;
 use super::state::State;
-use super::volume::{Mode, Volume};
+use super::volume::{lock, Mode, Volume};
 use super::{Cache, CacheError, Options};
 use crate::device::disk::Disk;
 use crate::device::format::{Entry, Kept, VolumeRecord, BLOCK, MAX_NAME, MAX_ORIGIN, VOLUMES};
@@ -41,6 +42,34 @@ pub struct Attachment {
     pub held: Option<Arc<Held>>,
 }
 
+impl Attachment {
+    /// A volume that keeps what the device has of it, and leaves its origin alone.
+    fn held(old: &VolumeRecord, reason: &str) -> Self {
+        let held = Arc::new(Held::new(old.size, reason));
+        let kept = old.kept.as_ref();
+        Self {
+            name: old.name.clone(),
+            origin: Box::new(held.clone()),
+            origin_id: old.origin,
+            mode: Mode::WriteBack,
+            limit: kept.map_or(0, |kept| kept.limit),
+            sequential: kept.map_or(0, |kept| kept.sequential),
+            admission: kept.map_or(0, |kept| kept.admission),
+            random: [0; 24],
+            kept: kept.map(|kept| kept.origin.clone()),
+            held: Some(held),
+        }
+    }
+
+    /// Has later starts hold a volume that is held.
+    fn keep_held(&mut self) {
+        if self.held.is_some() {
+            let origin = self.kept.as_deref().unwrap_or_default();
+            self.kept = Some(held::name(origin));
+        }
+    }
+}
+
 /// A number that identifies an origin, by where it is, and by when it was created: a file
 /// in the place of another may have its path and inode. `born` is in nanoseconds, 0 if unknown.
 #[must_use]
@@ -51,11 +80,11 @@ pub fn origin_id(path: &str, device: u64, inode: u64, born: u64) -> u64 {
 
 impl Cache {
     /// Attaches volumes to a device, each with the blocks that it had at its end if it has the
-    /// origin that it had.
+    /// origin that it had. One that has dirty blocks on the device, and cannot have them as it is
+    /// attached now, is held with them, and others are served.
     ///
     /// # Errors
-    /// The limits do not fit, or the device or an origin cannot be read, or dirty blocks would be
-    /// lost.
+    /// The limits do not fit, or the device cannot be read.
     pub fn open(
         device: Device,
         options: Options,
@@ -68,25 +97,20 @@ impl Cache {
             admission: options.admission,
             seed: device.seed(),
         }));
-        let mut known = device.records()?;
+        let known = device.records()?;
         let mut dirty = device.dirty(&known)?;
+        let mut fates = fates(&device, &known, &attachments, &dirty);
         if options.discard_dirty {
-            let stays = stays(&device, &known, &attachments)?;
-            dirty
-                .newest
-                .retain(|(record, _), _| stays[usize::from(*record)].is_ok());
-        } else {
-            check_dirty(&dirty, &known, &stays(&device, &known, &attachments)?)?;
+            discard(&mut fates, &mut dirty);
         }
+        let mut attachments = hold(&known, &fates, attachments);
         if device.is_foreign() {
-            for (record, place) in (0..).zip(&mut known) {
-                if place.take().is_some() {
-                    device.write_record(record, None)?;
-                }
-            }
+            attachments.iter_mut().for_each(Attachment::keep_held);
         }
+        let sizes = smaller(&known, &fates);
+        let places = end_others(&device, known, &fates, &attachments)?;
         let samples = options.samples;
-        let volumes = attach_all(&device, &mut state, known, attachments, samples)?;
+        let volumes = attach_all(&device, &mut state, (places, sizes), attachments, samples)?;
         load(&device, &mut state, &volumes, &dirty)?;
         let cache = Self {
             device,
@@ -103,12 +127,11 @@ impl Cache {
         };
         cache.take_over();
         for volume in cache.volumes() {
-            if volume.mode() != Mode::WriteBack {
-                cache.drain(&volume)?;
+            if volume.mode() != Mode::WriteBack && cache.dirty_blocks(&volume) > 0 {
+                volume.postpone_mode();
             }
-            if !volume.is_held() {
-                cache.shrink(&volume)?;
-            }
+            // Dirty blocks above the limit are written back later: no start waits for an origin.
+            cache.evict_excess(&volume);
         }
         Ok(cache)
     }
@@ -126,6 +149,9 @@ fn load(
         owners[usize::from(volume.record)] = Some(volume.clone());
     }
     let of = |record: u16| owners.get(usize::from(record)).and_then(Option::as_ref);
+    // No block is put into the slots of damaged entries.
+    let nothing = state.blocks.add_partition(0)?;
+    let nobody = state.blocks.add_volume(nothing)?;
     let now = Instant::now();
     let state = RefCell::new(state);
     device.load(
@@ -133,13 +159,16 @@ fn load(
         dirty,
         |entries| expect(&state.borrow().blocks, entries, of),
         |slot, entry| {
+            let mut state = state.borrow_mut();
+            let blocks = &mut state.blocks;
+            let Some(entry) = entry else {
+                return blocks.restore(nobody, Block::from(slot), slot, true);
+            };
             let Some(volume) = of(entry.record) else {
                 return false;
             };
             let inside = entry.block * (BLOCK as u64) < volume.size();
             let is_dirty = entry.dirty.is_some();
-            let mut state = state.borrow_mut();
-            let blocks = &mut state.blocks;
             let restored = inside && blocks.restore(volume.id, entry.block, slot, is_dirty);
             if restored {
                 blocks.set_checksum(slot, Some(entry.checksum));
@@ -150,6 +179,13 @@ fn load(
             restored
         },
     )?;
+    for (record, slots) in &dirty.damaged {
+        let count = slots.len();
+        match of(*record) {
+            Some(volume) => lock(&volume.damaged).extend(slots),
+            None => eprintln!("diffcache-ssdcache: {count} entries of dirty blocks are damaged, of volume number {record}, which there is not"),
+        }
+    }
     Ok(())
 }
 
@@ -238,57 +274,145 @@ pub(super) fn check_attachment(attachment: &Attachment) -> Result<(), CacheError
     }
 }
 
-/// Of each record, why its attachment ends, if it does.
-fn stays(
+/// What becomes of a record at a start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fate {
+    /// There is none.
+    Free,
+    /// Its attachment stays.
+    Stays,
+    /// Its attachment stays, with this size: the origin became larger, and dirty blocks are of the
+    /// size that it had.
+    StaysSmaller,
+    /// Its attachment ends.
+    Ends,
+    /// It has dirty blocks, and its attachment cannot stay for this reason.
+    Held(String),
+}
+
+/// Decides what becomes of each record.
+fn fates(
     device: &Device,
     known: &[Option<VolumeRecord>],
     attachments: &[Attachment],
-) -> Result<Vec<Result<(), &'static str>>, CacheError> {
-    let stays = |record: &Option<VolumeRecord>| {
-        let Some(old) = record else {
-            return Ok(Ok(()));
+    dirty: &DirtyEntries,
+) -> Vec<Fate> {
+    let mut counts = vec![0; known.len()];
+    for (record, _) in dirty.newest.keys() {
+        counts[usize::from(*record)] += 1;
+    }
+    let fate = |(record, known): (u16, &Option<VolumeRecord>)| {
+        let Some(old) = known else {
+            return Fate::Free;
         };
-        let Some(found) = attachments.iter().find(|a| a.name == old.name) else {
-            return Ok(Err("it is not attached now"));
-        };
-        let size = size_of_origin(&old.name, found.origin.as_ref())?;
-        Ok(if device.is_foreign() {
-            Err("another host wrote them")
-        } else if found.origin_id != old.origin {
-            Err("its origin is another file or device")
-        } else if size != old.size {
-            Err("its origin has another size")
-        } else {
-            Ok(())
-        })
+        let count = counts[usize::from(record)];
+        if let Some(damaged) = dirty.damaged.get(&record) {
+            let damaged = damaged.len();
+            return Fate::Held(format!("{damaged} entries of its dirty blocks are damaged"));
+        }
+        let found = attachments.iter().find(|a| a.name == old.name);
+        match why_it_ends(device, old, found) {
+            Ok(Ordering::Greater) if count > 0 => Fate::StaysSmaller,
+            Ok(Ordering::Equal) => Fate::Stays,
+            Ok(_) if count == 0 => Fate::Ends,
+            Ok(_) => Fate::Held(held_for("its origin has another size", count)),
+            Err(reason) if count > 0 => Fate::Held(held_for(&reason, count)),
+            Err(_) => Fate::Ends,
+        }
     };
-    known.iter().map(stays).collect()
+    (0..).zip(known).map(fate).collect()
 }
 
-/// Refuses to lose dirty blocks.
-fn check_dirty(
-    dirty: &DirtyEntries,
-    known: &[Option<VolumeRecord>],
-    stays: &[Result<(), &'static str>],
-) -> Result<(), CacheError> {
-    if dirty.damaged > 0 {
-        return Err(CacheError::Damaged(dirty.damaged));
+fn held_for(reason: &str, dirty: u32) -> String {
+    format!("it has {dirty} dirty blocks, but {reason}")
+}
+
+/// Why the attachment of a record ends; if it does not, whether its origin is larger than it was.
+fn why_it_ends(
+    device: &Device,
+    old: &VolumeRecord,
+    found: Option<&Attachment>,
+) -> Result<Ordering, String> {
+    let found = found.ok_or("it is not attached now")?;
+    if device.is_foreign() {
+        return Err("another host wrote them".into());
     }
-    let mut counts: BTreeMap<u16, u64> = BTreeMap::new();
-    for (record, _) in dirty.newest.keys() {
-        *counts.entry(*record).or_default() += 1;
+    let was_held = |kept: &Kept| held::is_held(&kept.origin);
+    if found.held.is_none() && old.kept.as_ref().is_some_and(was_held) {
+        return Err("it was held before".into());
     }
-    for (record, blocks) in counts {
-        let record = usize::from(record);
-        if let (Some(volume), Err(reason)) = (&known[record], stays[record]) {
-            return Err(CacheError::Unsaved {
-                name: volume.name.clone(),
-                blocks,
-                reason,
-            });
+    if found.origin_id != old.origin {
+        return Err("its origin is another file or device".into());
+    }
+    let size = found.origin.size().map_err(|error| error.to_string())?;
+    Ok(size.cmp(&old.size))
+}
+
+/// Has attachments end, and dirty blocks be lost, rather than be held.
+fn discard(fates: &mut [Fate], dirty: &mut DirtyEntries) {
+    for fate in fates.iter_mut() {
+        if matches!(fate, Fate::Held(_)) {
+            *fate = Fate::Ends;
         }
     }
-    Ok(())
+    let stays = |record: &u16| {
+        matches!(
+            fates[usize::from(*record)],
+            Fate::Stays | Fate::StaysSmaller
+        )
+    };
+    dirty.newest.retain(|(record, _), _| stays(record));
+    dirty.damaged.clear();
+}
+
+/// Replaces attachments by such that are held.
+fn hold(
+    known: &[Option<VolumeRecord>],
+    fates: &[Fate],
+    mut attachments: Vec<Attachment>,
+) -> Vec<Attachment> {
+    for (old, fate) in known.iter().zip(fates) {
+        let (Some(old), Fate::Held(reason)) = (old, fate) else {
+            continue;
+        };
+        eprintln!("diffcache-ssdcache: volume {}: held, {reason}", old.name);
+        attachments.retain(|attachment| attachment.name != old.name);
+        attachments.push(Attachment::held(old, reason));
+    }
+    attachments
+}
+
+/// The sizes of volumes that are served as they were before their origins became larger.
+fn smaller(known: &[Option<VolumeRecord>], fates: &[Fate]) -> HashMap<String, u64> {
+    let pairs = known.iter().zip(fates);
+    let pairs = pairs.filter(|(_, fate)| **fate == Fate::StaysSmaller);
+    let old = pairs.filter_map(|(old, _)| old.as_ref());
+    old.map(|old| (old.name.clone(), old.size)).collect()
+}
+
+/// Erases the entries of records whose attachments end, before others have the records, and then
+/// the records that no attachment has.
+fn end_others(
+    device: &Device,
+    mut known: Vec<Option<VolumeRecord>>,
+    fates: &[Fate],
+    attachments: &[Attachment],
+) -> Result<Vec<Option<VolumeRecord>>, CacheError> {
+    let ends = |record: &u16| fates[usize::from(*record)] == Fate::Ends;
+    let ended: Vec<u16> = (0..known.len() as u16).filter(ends).collect();
+    device.erase_entries(&ended, |record| {
+        let old = known.get(usize::from(record))?.as_ref();
+        old.filter(|_| !ends(&record)).map(|old| old.generation)
+    })?;
+    for record in ended {
+        let place = &mut known[usize::from(record)];
+        let has_name = |old: &VolumeRecord| attachments.iter().any(|a| a.name == old.name);
+        if device.is_foreign() || !place.as_ref().is_some_and(has_name) {
+            device.write_record(record, None)?;
+            *place = None;
+        }
+    }
+    Ok(known)
 }
 
 pub(super) fn size_of_origin(name: &str, origin: &dyn Disk) -> Result<u64, CacheError> {
@@ -302,30 +426,39 @@ pub(super) fn size_of_origin(name: &str, origin: &dyn Disk) -> Result<u64, Cache
 fn attach_all(
     device: &Device,
     state: &mut State,
-    known: Vec<Option<VolumeRecord>>,
+    (mut places, sizes): (Vec<Option<VolumeRecord>>, HashMap<String, u64>),
     attachments: Vec<Attachment>,
     samples: usize,
 ) -> Result<Vec<Arc<Volume>>, CacheError> {
-    let names: HashSet<String> = attachments.iter().map(|a| a.name.clone()).collect();
-    let mut places: Vec<Option<VolumeRecord>> = known;
-    for (record, place) in (0..).zip(&mut places) {
-        if place.as_ref().is_some_and(|old| !names.contains(&old.name)) {
-            device.write_record(record, None)?;
-            *place = None;
-        }
-    }
-    attachments
-        .into_iter()
-        .map(|attachment| attach(device, state, &mut places, attachment, samples))
-        .collect()
+    let mut left = device.capacity();
+    let attach_one = |mut attachment: Attachment| {
+        attachment.limit = fit(&attachment, left);
+        left = left.saturating_sub(attachment.limit);
+        let size = sizes.get(&attachment.name).copied();
+        attach(device, state, &mut places, (attachment, size), samples)
+    };
+    attachments.into_iter().map(attach_one).collect()
 }
 
-/// Adds a volume to a state, and records it on the device.
+/// The limit of a volume. One that a record has, and does not fit beside others, as after a crash
+/// while limits were changed, is lowered.
+fn fit(attachment: &Attachment, left: u32) -> u32 {
+    let Attachment { name, limit, .. } = attachment;
+    let is_recorded = attachment.kept.is_some() || attachment.held.is_some();
+    if is_recorded && *limit > left {
+        eprintln!("diffcache-ssdcache: volume {name}: limit lowered from {limit} to {left} blocks, as others have the rest");
+        return left;
+    }
+    *limit
+}
+
+/// Adds a volume to a state, and records it on the device; its size is that of its origin, if none
+/// is given.
 pub(super) fn attach(
     device: &Device,
     state: &mut State,
     places: &mut [Option<VolumeRecord>],
-    attachment: Attachment,
+    (attachment, size): (Attachment, Option<u64>),
     samples: usize,
 ) -> Result<Arc<Volume>, CacheError> {
     let (mode, sequential) = (attachment.mode, attachment.sequential);
@@ -340,7 +473,10 @@ pub(super) fn attach(
     let Attachment {
         name, origin, held, ..
     } = attachment;
-    let size = size_of_origin(&name, origin.as_ref())?;
+    let size = match size {
+        Some(size) => size,
+        None => size_of_origin(&name, origin.as_ref())?,
+    };
     let is_it = |place: &Option<VolumeRecord>| place.as_ref().is_some_and(|old| old.name == name);
     let known = places.iter().position(is_it);
     let place = known.or_else(|| places.iter().position(Option::is_none));

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use super::attach::{
     attach, check_admission, check_attachment, identities, same_origin, size_of_origin, Identity,
 };
-use super::volume::{Mode, Volume};
+use super::volume::{lock, Mode, Volume};
 use super::{origin_error, touched, Attachment, Cache, CacheError};
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord, BLOCK, VOLUMES};
@@ -46,6 +46,8 @@ impl Cache {
         check_attachment(&attachment)?;
         let mut detached = self.begin_changing();
         if let Ok(known) = self.volume(&attachment.name) {
+            // It may wait for its origin; others do not wait for that.
+            drop(detached);
             self.change_attached(&known, &attachment)?;
             return Ok(known);
         }
@@ -54,7 +56,13 @@ impl Cache {
         self.forget_unused(&mut detached);
         let mut places = self.places();
         let (state, samples) = (&mut self.lock(), self.options.samples);
-        let volume = attach(&self.device, state, &mut places, attachment, samples)?;
+        let volume = attach(
+            &self.device,
+            state,
+            &mut places,
+            (attachment, None),
+            samples,
+        )?;
         if volume.mode() == Mode::WriteBack {
             if let Err(error) = self.begin_unsaved(&volume) {
                 self.device.write_record(volume.record, None)?;
@@ -93,7 +101,7 @@ impl Cache {
             return Ok(());
         };
         let name = attachment.name.clone();
-        match notes.elsewhere(attachment.origin_id, None) {
+        match notes.elsewhere(attachment.origin_id) {
             Ok(None) => Ok(()),
             Ok(Some(device)) => Err(CacheError::Elsewhere {
                 name,
@@ -148,14 +156,20 @@ impl Cache {
         volume: &Volume,
         change: impl FnOnce(&mut Kept),
     ) -> Result<(), CacheError> {
-        match volume.kept().as_mut() {
+        // Records are written in the order of the changes.
+        let mut kept = volume.kept();
+        match kept.as_mut() {
             Some(kept) => change(kept),
             None => return Ok(()),
         }
+        self.write_record(volume, &kept)
+    }
+
+    fn write_record(&self, volume: &Volume, kept: &Option<Kept>) -> Result<(), CacheError> {
         if volume.ending.load(Ordering::Acquire) {
             return Ok(());
         }
-        let record = volume.record_now();
+        let record = volume.record_with(kept.clone());
         Ok(self.device.write_record(volume.record, Some(&record))?)
     }
 
@@ -188,11 +202,11 @@ impl Cache {
     /// The origin is smaller than it was, or cannot be read or written; the device cannot be
     /// written.
     pub fn resize(&self, volume: &Volume) -> Result<(), CacheError> {
-        let detaching = || match volume.ending.load(Ordering::Acquire) {
-            true => Err(CacheError::Detaching(volume.name().to_owned())),
-            false => Ok(()),
-        };
-        detaching()?;
+        // The origin may take its time: others are attached and detached meanwhile.
+        let _resizing = lock(&volume.resizing);
+        if volume.ending.load(Ordering::Acquire) {
+            return Err(CacheError::Detaching(volume.name().to_owned()));
+        }
         // The origin may be opened anew, which is not to lose what was not flushed.
         let _closed = volume.close_gate();
         let before = volume.size();
@@ -212,18 +226,21 @@ impl Cache {
         if now == before {
             return Ok(());
         }
-        // What is cached of the block with the old end has zeroes for what is behind it.
+        // What is cached of the block with the old end has zeroes for what is behind it. Until the
+        // volume has its new size, nobody may cache it again.
         let partial = before - before % BLOCK as u64..before;
-        if !partial.is_empty() {
+        if partial.is_empty() {
+            volume.set_size(now);
+        } else {
+            let renew = |_| {
+                volume.set_size(now);
+                Ok(())
+            };
             self.clean(volume, touched(partial.start, 1))
-                .and_then(|()| self.change(volume, partial, true, |_| Ok(())))
+                .and_then(|()| self.change(volume, partial, true, renew))
                 .map_err(|source| origin_error(volume, source))?;
         }
-        let _changing = self.begin_changing();
-        detaching()?;
-        volume.set_size(now);
-        let record = volume.record_now();
-        Ok(self.device.write_record(volume.record, Some(&record))?)
+        self.write_record(volume, &volume.kept())
     }
 
     /// Ends the attachment of a volume: flushes it, and forgets its blocks and its export. Requests
@@ -270,15 +287,23 @@ impl Cache {
         if !discard_dirty {
             self.write_back_now(volume)?;
         }
-        let closed = volume.close_gate();
-        if self.dirty_blocks(volume) > 0 {
-            self.empty(volume, discard_dirty)?;
+        if !discard_dirty && volume.damaged_entries() > 0 {
+            return Err(CacheError::Damaged {
+                name: volume.name().to_owned(),
+                entries: volume.damaged_entries(),
+            });
         }
-        volume.set_mode(Mode::PassThrough);
-        drop(closed);
+        let closed = volume.close_gate();
+        if !discard_dirty {
+            self.drain(volume)?;
+        }
         // No client can ask any more whether it lost something before.
         self.sync_origin(volume)
             .map_err(|source| origin_error(volume, source))?;
+        self.empty(volume, discard_dirty)?;
+        // What clients write from now on is not cached, and flushed by them.
+        volume.set_mode(Mode::PassThrough);
+        drop(closed);
         self.end_attachment(volume, &mut self.begin_changing())
     }
 
@@ -288,13 +313,17 @@ impl Cache {
         volume: &Volume,
         detached: &mut Vec<Detached>,
     ) -> Result<(), CacheError> {
-        self.device.write_record(volume.record, None)?;
-        self.end_unsaved(volume)?;
-        self.forget_losses(volume);
         let none = [(volume.partition, 0)];
         self.lock().blocks.set_limits(&none)?;
-        // Without the record, its entries are empty: to erase each would take longer.
-        self.drop_blocks(volume, |_| {});
+        // Before another attachment has the record, whose entries they might be taken for.
+        self.drop_blocks(volume, |slot| self.erase(slot));
+        self.device.sync()?;
+        // No change of the settings writes the record again.
+        let kept = volume.kept();
+        self.device.write_record(volume.record, None)?;
+        drop(kept);
+        self.end_unsaved(volume)?;
+        self.forget_losses(volume);
         let volumes = self.volumes.write();
         let mut volumes = volumes.unwrap_or_else(PoisonError::into_inner);
         if let Ok(place) = volumes.binary_search_by_key(&volume.id, |other| other.id) {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::UNIX_EPOCH;
 
 use rustix::fs::ioctl_blksszget;
+use serde_json::Value;
 
 use self::claim::Claim;
 use self::daemon::Daemon;
@@ -53,6 +54,9 @@ const NBD: &str = "nbd";
 /// Begins QEMU's options of a block device, as in the names of files that it opens.
 const JSON: &str = "json:";
 
+/// A file by its device and inode, or a block device by its number.
+pub type Identity = (u64, u64);
+
 /// An origin, and the number that identifies it.
 pub struct Named {
     /// The origin.
@@ -66,15 +70,18 @@ pub struct Named {
 pub struct Origins {
     /// Where daemons have their sockets.
     directory: PathBuf,
+    /// The cache's own device, which is none.
+    device: Identity,
     daemons: Mutex<HashMap<u64, Weak<NbdOrigin<Daemon>>>>,
 }
 
 impl Origins {
-    /// Opens nothing yet.
+    /// Opens nothing yet; and never the device of the cache.
     #[must_use]
-    pub fn new(directory: PathBuf) -> Self {
+    pub fn new(directory: PathBuf, device: Identity) -> Self {
         Self {
             directory,
+            device,
             daemons: Mutex::default(),
         }
     }
@@ -92,6 +99,7 @@ impl Origins {
     /// It cannot be opened, or this is no name of an origin.
     pub fn open(&self, name: &str) -> io::Result<Named> {
         let id = origin_id(name, 0, 0, 0);
+        self.refuse_device(name)?;
         let disk: Box<dyn Disk> = if let Some(options) = name.strip_prefix(JSON) {
             let daemon = |source| NbdOrigin::open(source);
             Box::new(self.shared(id, options, daemon)?)
@@ -124,6 +132,28 @@ impl Origins {
         Ok(Named { disk, id })
     }
 
+    /// Refuses the device of the cache: by its path, or anywhere in QEMU's options.
+    fn refuse_device(&self, name: &str) -> io::Result<()> {
+        let options = name.strip_prefix(JSON);
+        let options = options.and_then(|text| serde_json::from_str(text).ok());
+        let mut paths = Vec::new();
+        match &options {
+            Some(options) => collect_paths(options, &mut paths),
+            None => paths.push(name),
+        }
+        let is_device = |path: &&str| identity(Path::new(path)) == Some(self.device);
+        match paths
+            .iter()
+            .find(|path| path.starts_with('/') && is_device(path))
+        {
+            None => Ok(()),
+            Some(path) => Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                format!("{path} is the device of the cache itself; name the volume's origin"),
+            )),
+        }
+    }
+
     fn shared(
         &self,
         id: u64,
@@ -139,6 +169,27 @@ impl Origins {
         let opened = Arc::new(open(Daemon::new(options, socket)?)?);
         daemons.insert(id, Arc::downgrade(&opened));
         Ok(opened)
+    }
+}
+
+/// What a path is, if that can be seen.
+fn identity(path: &Path) -> Option<Identity> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some(match metadata.file_type().is_block_device() {
+        true => (metadata.rdev(), 0),
+        false => (metadata.dev(), metadata.ino()),
+    })
+}
+
+/// The texts of a JSON document.
+fn collect_paths<'a>(value: &'a Value, paths: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => paths.push(text.strip_prefix("file:").unwrap_or(text)),
+        Value::Array(values) => values.iter().for_each(|value| collect_paths(value, paths)),
+        Value::Object(fields) => fields
+            .values()
+            .for_each(|value| collect_paths(value, paths)),
+        _ => {}
     }
 }
 
@@ -306,6 +357,28 @@ mod tests {
         assert_eq!(identity(&path), identity(&hard));
         assert_ne!(identity(&path), identity(&other));
         for path in [path, link, hard, other] {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_device_of_the_cache_is_no_origin() {
+        let (path, link) = (file("device", 8192), file("link", 0));
+        std::fs::remove_file(&link).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let origins = Origins::new(std::env::temp_dir(), identity(&path).unwrap());
+        let names = [&path, &link].map(|path| path.to_string_lossy().into_owned());
+        let json = format!(
+            r#"json:{{"driver":"raw","file":{{"filename":"{}"}}}}"#,
+            names[1]
+        );
+        for name in [&names[0], &names[1], &json] {
+            let refused = origins.open(name).err().unwrap().to_string();
+            assert!(refused.contains("device of the cache"), "{refused}");
+        }
+        let other = file("no-device", 8192);
+        origins.open(&other.to_string_lossy()).unwrap();
+        for path in [path, link, other] {
             std::fs::remove_file(path).unwrap();
         }
     }

@@ -10,6 +10,7 @@
 pub mod dirty;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use crate::partition::{Evicted, Partitioner, Slot, VolumeId};
 use crate::Block;
@@ -33,6 +34,8 @@ pub struct State {
     pub blocks: Partitioner,
     owners: HashMap<Slot, Token>,
     writes: HashMap<(VolumeId, Block), Writes>,
+    /// Ranges that are being replaced by zeroes: nothing of them is cached meanwhile.
+    zeroing: Vec<(VolumeId, Range<Block>, Token)>,
     tokens: Token,
     /// Slots whose data are being written, and by how many.
     writers: HashMap<Slot, u32>,
@@ -49,6 +52,7 @@ impl State {
             blocks,
             owners: HashMap::new(),
             writes: HashMap::new(),
+            zeroing: Vec::new(),
             tokens: 0,
             writers: HashMap::new(),
             withheld: HashSet::new(),
@@ -69,7 +73,7 @@ impl State {
             let checksum = self.blocks.checksum(slot);
             return checksum.map_or(Source::Origin, |checksum| Source::Cached(slot, checksum));
         }
-        if passes || self.writes.contains_key(&(volume, block)) {
+        if passes || self.is_written(volume, block) {
             return Source::Origin;
         }
         self.take(volume, block, token)
@@ -84,7 +88,7 @@ impl State {
         token: Token,
     ) -> Option<Taken> {
         let known = self.blocks.find(volume, block).is_some();
-        if known || self.writes.contains_key(&(volume, block)) {
+        if known || self.is_written(volume, block) {
             return None;
         }
         self.own_new(volume, block, token)
@@ -106,13 +110,28 @@ impl State {
     /// Begins a write to a block. What is cached of it is no longer valid: its entry must be
     /// erased before the origin is written. Returns its slot.
     pub fn begin_write(&mut self, volume: VolumeId, block: Block, token: Token) -> Option<Slot> {
+        let is_zeroed = self.is_zeroed(volume, block);
         let writes = self.writes.entry((volume, block)).or_default();
         writes.running += 1;
-        writes.contended |= writes.running > 1;
+        writes.contended |= writes.running > 1 || is_zeroed;
         let slot = self.blocks.reference(volume, block)?;
         self.blocks.set_checksum(slot, None);
         self.owners.insert(slot, token);
         Some(slot)
+    }
+
+    /// Begins to replace a range by zeroes. What is cached of it must be removed before the origin
+    /// is written.
+    pub fn begin_zero(&mut self, volume: VolumeId, range: Range<Block>, token: Token) {
+        for ((of, block), writes) in &mut self.writes {
+            writes.contended |= *of == volume && range.contains(block);
+        }
+        self.zeroing.push((volume, range, token));
+    }
+
+    /// Ends what [`begin_zero`](Self::begin_zero) began.
+    pub fn end_zero(&mut self, token: Token) {
+        self.zeroing.retain(|(_, _, of)| *of != token);
     }
 
     /// Takes a slot for a block that is being written, if it is to be cached.
@@ -214,7 +233,19 @@ impl State {
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         let data = self.writers.is_empty() && self.withheld.is_empty();
-        self.owners.is_empty() && self.writes.is_empty() && data && !self.versions.is_reserving()
+        let written = self.writes.is_empty() && self.zeroing.is_empty();
+        self.owners.is_empty() && written && data && !self.versions.is_reserving()
+    }
+
+    fn is_written(&self, volume: VolumeId, block: Block) -> bool {
+        self.writes.contains_key(&(volume, block)) || self.is_zeroed(volume, block)
+    }
+
+    fn is_zeroed(&self, volume: VolumeId, block: Block) -> bool {
+        let has = |(of, range, _): &(VolumeId, Range<Block>, Token)| {
+            *of == volume && range.contains(&block)
+        };
+        self.zeroing.iter().any(has)
     }
 
     fn is_contended(&self, volume: VolumeId, block: Block) -> bool {

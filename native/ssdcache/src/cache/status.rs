@@ -48,6 +48,8 @@ pub struct Quantiles {
 pub struct VolumeStatus {
     pub mode: Mode,
     pub state: &'static str,
+    /// Why it is held, or why its dirty blocks could not be written back the last time.
+    pub reason: Option<String>,
     pub export: String,
     pub limit: u32,
     pub sequential: u64,
@@ -94,6 +96,7 @@ impl Cache {
                     (false, true) => "pass-through",
                     (false, false) => "ok",
                 },
+                reason: volume.trouble(),
                 export: volume.export(),
                 limit: state.blocks.limit(volume.partition),
                 sequential: volume.sequential(),

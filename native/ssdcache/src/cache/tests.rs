@@ -60,6 +60,23 @@ fn random() -> [u8; 24] {
     std::array::from_fn(|n| number[n % 8])
 }
 
+impl Cache {
+    /// Writes back what is due, of one volume after the other.
+    fn write_back_what_is_due(&self) -> Result<(), String> {
+        let mut due = self.take_due().into_iter();
+        due.try_for_each(|due| self.write_back_due(&due).map_or(Ok(()), Err))
+    }
+
+    /// Ends as the process does.
+    fn drain_and_close(&self) -> Result<(), CacheError> {
+        let volumes = self.volumes().into_iter();
+        for volume in volumes.filter(|volume| !volume.is_held()) {
+            self.write_back_now(&volume)?;
+        }
+        Ok(self.close()?)
+    }
+}
+
 /// A cache of 64 blocks with one volume of 1 MiB.
 struct Setup {
     ssd: MemoryDisk,

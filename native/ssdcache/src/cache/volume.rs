@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::sync::{
     Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -14,7 +15,7 @@ use super::losses::Losses;
 use super::origin::held::Held;
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord};
-use crate::partition::{PartitionId, Streams, VolumeId};
+use crate::partition::{PartitionId, Slot, Streams, VolumeId};
 use crate::Block;
 
 /// What a volume's cache does with reads and writes.
@@ -68,6 +69,9 @@ impl Mode {
     }
 }
 
+/// After an error, blocks are written back again after this time.
+const PAUSE: Duration = Duration::from_secs(5);
+
 /// Counters of a volume.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -120,9 +124,19 @@ pub struct Volume {
     pub(super) miss: Latency,
     pub(super) access: Access,
     pub(super) writing: BlockLocks,
+    /// Who gives it another size.
+    pub(super) resizing: Mutex<()>,
     /// Who writes dirty blocks back.
     pub(super) writing_back: Mutex<()>,
     mode: AtomicU8,
+    /// The mode that follows write-back once a start has written all dirty blocks back.
+    following: Mutex<Option<Mode>>,
+    /// Why blocks could not be written back, and when.
+    failure: Mutex<Option<(Instant, String)>>,
+    /// Whether they are being written back because that is due.
+    pub(super) is_due: AtomicBool,
+    /// Slots of dirty blocks whose entries are damaged: it is not known which blocks they are.
+    pub(super) damaged: Mutex<Vec<Slot>>,
     /// Requests pass the cache by after this many bytes in sequence; 0: never.
     sequential: AtomicU64,
     streams: Mutex<Streams>,
@@ -195,8 +209,13 @@ impl Volume {
             miss: Latency::default(),
             access: Access::new(samples),
             writing: BlockLocks::default(),
+            resizing: Mutex::default(),
             writing_back: Mutex::default(),
             mode: AtomicU8::new(mode as u8),
+            following: Mutex::default(),
+            failure: Mutex::default(),
+            is_due: AtomicBool::new(false),
+            damaged: Mutex::default(),
             sequential: AtomicU64::new(sequential),
             streams: Mutex::new(Streams::new(sequential)),
             gate: RwLock::default(),
@@ -242,7 +261,26 @@ impl Volume {
     }
 
     pub(super) fn set_mode(&self, mode: Mode) {
+        *lock(&self.following) = None;
         self.mode.store(mode as u8, Ordering::Release);
+    }
+
+    /// Has the mode be write-back until all dirty blocks were written back, and then the one that it
+    /// is now.
+    pub(super) fn postpone_mode(&self) {
+        let mode = self.mode();
+        self.set_mode(Mode::WriteBack);
+        *lock(&self.following) = Some(mode);
+    }
+
+    /// The mode that is postponed.
+    pub(super) fn following_mode(&self) -> Option<Mode> {
+        *lock(&self.following)
+    }
+
+    /// Dirty blocks whose entries are damaged.
+    pub(super) fn damaged_entries(&self) -> usize {
+        lock(&self.damaged).len()
     }
 
     /// What was requested in the epoch that ended last, if one did.
@@ -251,10 +289,41 @@ impl Volume {
         self.access.last()
     }
 
+    /// Why it is held, or why its dirty blocks could not be written back the last time.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let held = self.held.as_ref().map(|held| held.reason().to_owned());
+        let failed = || lock(&self.failure).as_ref().map(|(_, why)| why.clone());
+        held.or_else(failed)
+    }
+
+    /// Notes why dirty blocks could not be written back, or that they were. Returns whether this is
+    /// another reason than before.
+    pub(super) fn note_failure(&self, reason: Option<String>) -> bool {
+        let mut failure = lock(&self.failure);
+        let before = failure.as_ref().map(|(_, why)| why);
+        let is_new = before != reason.as_ref();
+        *failure = reason.map(|why| (Instant::now(), why));
+        is_new
+    }
+
+    /// Whether blocks are written back that are due: not for a while after that failed.
+    pub(super) fn may_retry(&self) -> bool {
+        let failure = lock(&self.failure);
+        failure
+            .as_ref()
+            .is_none_or(|(when, _)| when.elapsed() > PAUSE)
+    }
+
     /// Whether nothing is written to its origin until it is recovered.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held.is_some()
+    }
+
+    /// Bytes that were written to its origin.
+    #[must_use]
+    pub fn origin_bytes_written(&self) -> u64 {
+        self.counters.origin_bytes_written.load(Ordering::Relaxed)
     }
 
     /// Its name.
@@ -280,9 +349,14 @@ impl Volume {
 
     /// Its record as it is to be now.
     pub(super) fn record_now(&self) -> VolumeRecord {
+        self.record_with(self.kept().clone())
+    }
+
+    /// Its record with settings.
+    pub(super) fn record_with(&self, kept: Option<Kept>) -> VolumeRecord {
         VolumeRecord {
             size: self.size(),
-            kept: self.kept().clone(),
+            kept,
             ..self.attachment.clone()
         }
     }
@@ -292,4 +366,8 @@ impl Volume {
     pub fn export(&self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.attachment.export))
     }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -21,9 +21,26 @@ const ROOM: usize = 256;
 /// How often a write looks for room.
 const ATTEMPTS: usize = 3;
 
+/// A volume whose blocks are written back.
+pub struct Due(Arc<Volume>);
+
+impl Due {
+    fn take(volume: Arc<Volume>) -> Option<Self> {
+        let is_free = !volume.is_due.swap(true, Ordering::AcqRel);
+        is_free.then_some(Self(volume))
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        self.0.is_due.store(false, Ordering::Release);
+    }
+}
+
 impl Cache {
     /// The dirty blocks of a volume.
-    pub(super) fn dirty_blocks(&self, volume: &Volume) -> u32 {
+    #[must_use]
+    pub fn dirty_blocks(&self, volume: &Volume) -> u32 {
         self.lock().blocks.dirty(volume.partition)
     }
 
@@ -126,7 +143,12 @@ impl Cache {
     }
 
     /// Writes the part of a request that is of one block to the cache, if there is room.
-    fn write_block(&self, volume: &Volume, block: Block, request: (&[u8], u64)) -> io::Result<()> {
+    pub(super) fn write_block(
+        &self,
+        volume: &Volume,
+        block: Block,
+        request: (&[u8], u64),
+    ) -> io::Result<()> {
         let (data, offset) = request;
         let start = block * BLOCK as u64;
         let end = offset + data.len() as u64;
@@ -249,7 +271,10 @@ impl Cache {
     }
 
     /// Makes all versions of dirty blocks durable that were complete when this was called.
-    pub(super) fn commit(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub fn commit(&self) -> io::Result<()> {
         let _one = self.begin_committing();
         if self.has_failed() {
             return Ok(());
@@ -280,7 +305,7 @@ impl Cache {
         Ok(())
     }
 
-    fn sync_device(&self) -> io::Result<()> {
+    pub(super) fn sync_device(&self) -> io::Result<()> {
         self.device.sync().inspect_err(|error| self.fail(error))
     }
 
@@ -313,7 +338,10 @@ impl Cache {
     }
 
     /// Writes those dirty blocks back that a volume has now, while it may be written.
-    pub(super) fn write_back_now(&self, volume: &Volume) -> Result<(), CacheError> {
+    ///
+    /// # Errors
+    /// A dirty block cannot be read, or not be written to the origin.
+    pub fn write_back_now(&self, volume: &Volume) -> Result<(), CacheError> {
         let rounds = self.dirty_blocks(volume) as usize / ROUND + 1;
         for _ in 0..rounds {
             self.write_back(volume, &Selection::All)
@@ -322,21 +350,37 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes blocks back that have been dirty for too long, or are too many. To be called every
-    /// second or so.
-    ///
-    /// # Errors
-    /// A dirty block cannot be read, or not be written to the origin. Other volumes are served.
-    pub fn write_back_due(&self) -> io::Result<()> {
+    /// Takes up the volumes that have blocks to write back, each with
+    /// [`write_back_due`](Self::write_back_due): those that have been dirty for too long, or are too
+    /// many. To be called every second or so.
+    pub fn take_due(&self) -> Vec<Due> {
         if self.has_failed() {
-            return Ok(());
+            return Vec::new();
         }
-        let due = |volume: &Arc<Volume>| match self.due(volume) {
-            Some(selection) => self.write_back(volume, &selection),
-            None => Ok(()),
+        let volumes = self.volumes().into_iter();
+        let due = volumes.filter(|volume| volume.may_retry() && self.is_due(volume));
+        due.filter_map(Due::take).collect()
+    }
+
+    fn is_due(&self, volume: &Volume) -> bool {
+        !volume.is_held() && (volume.following_mode().is_some() || self.due(volume).is_some())
+    }
+
+    /// Writes the blocks of a volume back that are due. Other volumes do not wait for its origin.
+    /// Returns why that failed, unless it did for the same reason before; it is tried again later.
+    #[must_use]
+    pub fn write_back_due(&self, due: &Due) -> Option<String> {
+        let volume = &due.0;
+        let done = match (volume.following_mode(), self.due(volume)) {
+            (Some(mode), _) => self.set_mode(volume, mode),
+            (None, Some(selection)) => self
+                .write_back(volume, &selection)
+                .map_err(|source| origin_error(volume, source)),
+            (None, None) => Ok(()),
         };
-        let results: Vec<io::Result<()>> = self.volumes().iter().map(due).collect();
-        results.into_iter().collect()
+        let reason = done.err().map(|error| error.to_string());
+        let is_new = volume.note_failure(reason.clone());
+        reason.filter(|_| is_new)
     }
 
     fn due(&self, volume: &Volume) -> Option<Selection> {
@@ -353,7 +397,8 @@ impl Cache {
             return Some(Selection::Oldest((dirty - most / 4) as usize));
         }
         let age = Instant::now().checked_sub(self.options.dirty_age)?;
-        (dirty > 0).then_some(Selection::Since(age))
+        let oldest = state.dirty_since(volume.partition)?;
+        (oldest <= age).then_some(Selection::Since(age))
     }
 
     /// Writes a round of dirty blocks back, in ascending order.
@@ -365,7 +410,7 @@ impl Cache {
         }
         self.commit()?;
         let state = self.lock();
-        let chosen = state.to_write_back(volume.partition, selection, ROUND);
+        let chosen = state.to_write_back((volume.id, volume.partition), selection, ROUND);
         drop(state);
         let mut failed = Ok(());
         let mut copied = Vec::new();

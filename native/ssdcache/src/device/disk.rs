@@ -7,7 +7,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::sync::Arc;
 
 use rustix::fs::{fadvise, fallocate, Advice, FallocateFlags};
-use rustix::io::{preadv2, pwritev2, ReadWriteFlags};
+use rustix::io::{preadv2, pwritev2, Errno, ReadWriteFlags};
+
+/// Zeroes that are written at once.
+const ZEROES: u64 = 1 << 20;
 
 /// A file, a block device, or what stands for one.
 pub trait Disk: Send + Sync {
@@ -142,7 +145,7 @@ impl Disk for File {
             match pwritev2(self, &rest, at, ReadWriteFlags::DSYNC) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => done += count,
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -167,8 +170,19 @@ impl Disk for File {
     }
 
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(fallocate(self, flags, offset, length)?)
+        // What cannot return space may still zero a range, and what cannot is written.
+        for how in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
+            match fallocate(self, how | FallocateFlags::KEEP_SIZE, offset, length) {
+                Err(Errno::OPNOTSUPP) => {}
+                zeroed => return Ok(zeroed?),
+            }
+        }
+        let zeroes = vec![0; ZEROES.min(length) as usize];
+        for part in (offset..offset + length).step_by(ZEROES as usize) {
+            let count = ZEROES.min(offset + length - part) as usize;
+            self.write_all_at(&zeroes[..count], part)?;
+        }
+        Ok(())
     }
 
     fn size(&self) -> io::Result<u64> {

@@ -1,7 +1,8 @@
 //! The bytes of a cache device; `doc/source/reference/ssd-cache-format.rst` describes them.
 //!
 //! All numbers are little-endian. Superblock, volumes and entries end with a checksum of their
-//! other bytes.
+//! other bytes, and each is there twice, entries of dirty blocks among them: damage of one copy, or
+//! a write that a power cut interrupts, leaves the other.
 
 use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -13,8 +14,10 @@ use crate::Block;
 pub const BLOCK: usize = 4096;
 /// Bytes of an entry.
 pub const ENTRY: usize = 16;
-/// Bytes of a volume's record.
+/// Bytes of one copy of a volume's record.
 pub const VOLUME: usize = 1024;
+/// Copies of a volume's record.
+pub const COPIES: usize = 2;
 /// Volumes of a device.
 pub const VOLUMES: usize = 1024;
 /// Bytes of the intents: a bit for each of a million groups of regions.
@@ -25,14 +28,12 @@ pub const MAX_NAME: usize = 255;
 pub const MAX_ORIGIN: usize = 640;
 
 const MAGIC: &[u8; 8] = b"DCSSDDEV";
-const VERSION: u32 = 2;
-/// Its superblock has its checksum at the end of the block, and it has no dirty entries.
-const VERSION_1: u32 = 1;
+const VERSION: u32 = 1;
 /// Bytes of the superblock that its checksum is of: a sector, which is written whole or not.
 const HEAD: usize = 512;
-const INTENTS_AT: u64 = BLOCK as u64;
+const INTENTS_AT: u64 = 2 * BLOCK as u64;
 const VOLUMES_AT: u64 = INTENTS_AT + INTENTS as u64;
-const ENTRIES_AT: u64 = VOLUMES_AT + (VOLUMES * VOLUME) as u64;
+const ENTRIES_AT: u64 = VOLUMES_AT + (COPIES * VOLUMES * VOLUME) as u64;
 const VOLUME_SHIFT: u32 = 40;
 const USED: u64 = 1 << 56;
 const DIRTY: u64 = 1 << 57;
@@ -48,12 +49,14 @@ pub enum FormatError {
     #[error("not a cache device; --format makes it one, and erases what is on it")]
     NotOurs,
     /// Its format is another version
-    #[error(
-        "format version {0} is not known, but 1 and 2; use the version that wrote it, or --format"
-    )]
+    #[error("format version {0} is not known, but 1; use the release that wrote it")]
     Version(u32),
     /// Its superblock is damaged
-    #[error("the superblock is damaged; --format empties the cache")]
+    #[error(
+        "both copies of the superblock are damaged, and blocks that were not written back to their \
+         volumes may be on it; copy the device before anything else. --format with \
+         --discard-dirty empties the cache, and loses them"
+    )]
     Damaged,
 }
 
@@ -104,15 +107,16 @@ impl Superblock {
         if &bytes[..8] != MAGIC {
             return Err(FormatError::NotOurs);
         }
+        let check = u64::from_le_bytes(array(&bytes[HEAD - 8..HEAD]));
+        if check != xxh3_64(&bytes[..HEAD - 8]) {
+            return Err(FormatError::Damaged);
+        }
         let version = u32::from_le_bytes(array(&bytes[8..12]));
-        let checked = match version {
-            VERSION => HEAD,
-            VERSION_1 => BLOCK,
-            _ => return Err(FormatError::Version(version)),
-        } - 8;
-        let check = u64::from_le_bytes(array(&bytes[checked..checked + 8]));
+        if version != VERSION {
+            return Err(FormatError::Version(version));
+        }
         let block = u32::from_le_bytes(array(&bytes[12..16]));
-        if check != xxh3_64(&bytes[..checked]) || block as usize != BLOCK {
+        if block as usize != BLOCK {
             return Err(FormatError::Damaged);
         }
         Ok(Self {
@@ -124,22 +128,48 @@ impl Superblock {
         })
     }
 
+    /// Where its copies are.
+    #[must_use]
+    pub fn copies_at() -> [u64; COPIES] {
+        [0, BLOCK as u64]
+    }
+
+    /// Reads the first of its copies that is not damaged.
+    ///
+    /// # Errors
+    /// There is none; the error is that of a copy that is one of ours.
+    pub fn decode_any(copies: [&[u8; BLOCK]; COPIES]) -> Result<Self, FormatError> {
+        let [first, second] = copies.map(Self::decode);
+        match (first, second) {
+            (Ok(found), _) | (_, Ok(found)) => Ok(found),
+            (Err(FormatError::NotOurs), Err(error)) | (Err(error), _) => Err(error),
+        }
+    }
+
     /// Where the intents begin.
     #[must_use]
     pub fn intents_at() -> u64 {
         INTENTS_AT
     }
 
-    /// Where a volume's record is.
+    /// Where the copies of a volume's record are.
     #[must_use]
-    pub fn volume_at(record: u16) -> u64 {
-        VOLUMES_AT + u64::from(record) * VOLUME as u64
+    pub fn volume_at(record: u16) -> [u64; COPIES] {
+        let first = VOLUMES_AT + u64::from(record) * VOLUME as u64;
+        [first, first + (VOLUMES * VOLUME) as u64]
     }
 
     /// Where the entry of a slot is.
     #[must_use]
     pub fn entry_at(slot: Slot) -> u64 {
         ENTRIES_AT + u64::from(slot) * ENTRY as u64
+    }
+
+    /// Where the second copy of the entry of a slot is; it has one while its block is dirty and
+    /// durable.
+    #[must_use]
+    pub fn second_entry_at(&self, slot: Slot) -> u64 {
+        Self::entry_at(slot) + entries_bytes(self.capacity)
     }
 
     /// Where the data of a slot are.
@@ -157,7 +187,12 @@ impl Superblock {
 
 /// Where the data begin.
 fn data_at(capacity: u32) -> u64 {
-    ENTRIES_AT + (u64::from(capacity) * ENTRY as u64).next_multiple_of(BLOCK as u64)
+    ENTRIES_AT + COPIES as u64 * entries_bytes(capacity)
+}
+
+/// Bytes of one copy of all entries.
+fn entries_bytes(capacity: u32) -> u64 {
+    (u64::from(capacity) * ENTRY as u64).next_multiple_of(BLOCK as u64)
 }
 
 /// Where the settings of an attachment begin in a volume's record, and where the path of its
@@ -165,6 +200,7 @@ fn data_at(capacity: u32) -> u64 {
 const KEPT_AT: usize = 304;
 const ORIGIN_AT: usize = KEPT_AT + 16;
 const ADMISSION_AT: usize = ORIGIN_AT + MAX_ORIGIN;
+const SEQUENCE_AT: usize = VOLUME - 16;
 /// Marks settings; records without them have zeroes there.
 const KEPT: u8 = 1;
 
@@ -179,8 +215,7 @@ pub struct Kept {
     pub limit: u32,
     /// Requests pass the cache by after this many bytes in sequence; 0: never.
     pub sequential: u64,
-    /// A block is cached at this reference to it; 0: at that of all volumes, as in records that
-    /// earlier releases wrote.
+    /// A block is cached at this reference to it; 0: at that of all volumes.
     pub admission: u8,
 }
 
@@ -229,11 +264,71 @@ pub struct VolumeRecord {
     pub kept: Option<Kept>,
 }
 
-impl VolumeRecord {
+/// One copy of the record of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordCopy {
+    /// The copy with the higher number is newer.
+    pub sequence: u64,
+    /// The record; none if its volume was detached.
+    pub volume: Option<VolumeRecord>,
+}
+
+impl RecordCopy {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; VOLUME] {
         let mut bytes = [0; VOLUME];
+        if let Some(volume) = &self.volume {
+            volume.encode(&mut bytes);
+        }
+        bytes[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&self.sequence.to_le_bytes());
+        let check = xxh3_64(&bytes[..VOLUME - 8]);
+        bytes[VOLUME - 8..].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    /// Reads it; `None` if it is damaged. Zeroes are a record that was never used.
+    #[must_use]
+    pub fn decode(bytes: &[u8; VOLUME]) -> Option<Self> {
+        if *bytes == [0; VOLUME] {
+            return Some(Self {
+                sequence: 0,
+                volume: None,
+            });
+        }
+        let check = u64::from_le_bytes(array(&bytes[VOLUME - 8..]));
+        if check != xxh3_64(&bytes[..VOLUME - 8]) {
+            return None;
+        }
+        Some(Self {
+            sequence: u64::from_le_bytes(array(&bytes[SEQUENCE_AT..SEQUENCE_AT + 8])),
+            volume: VolumeRecord::decode(bytes)?,
+        })
+    }
+
+    /// The newer one of the copies that are not damaged.
+    #[must_use]
+    pub fn newest(copies: [&[u8; VOLUME]; COPIES]) -> Option<Self> {
+        let copies = copies.into_iter().filter_map(Self::decode);
+        copies.max_by_key(|copy| copy.sequence)
+    }
+}
+
+impl VolumeRecord {
+    /// Stands for a record both copies of which are damaged: no entry is of its attachment.
+    #[must_use]
+    pub fn damaged(record: u16) -> Self {
+        Self {
+            generation: 0,
+            export: [0; 16],
+            size: 0,
+            origin: 0,
+            name: format!("damaged-{record}"),
+            kept: None,
+        }
+    }
+
+    fn encode(&self, bytes: &mut [u8; VOLUME]) {
         let name = &self.name.as_bytes()[..self.name.len().min(MAX_NAME)];
         bytes[..8].copy_from_slice(&self.generation.to_le_bytes());
         bytes[8..24].copy_from_slice(&self.export);
@@ -242,29 +337,28 @@ impl VolumeRecord {
         bytes[40..42].copy_from_slice(&(name.len() as u16).to_le_bytes());
         bytes[42..42 + name.len()].copy_from_slice(name);
         if let Some(kept) = &self.kept {
-            kept.encode(&mut bytes);
+            kept.encode(bytes);
         }
-        let check = xxh3_64(&bytes[..VOLUME - 8]);
-        bytes[VOLUME - 8..].copy_from_slice(&check.to_le_bytes());
-        bytes
     }
 
-    /// Reads it; `None` if there is none, or a damaged one.
-    #[must_use]
-    pub fn decode(bytes: &[u8; VOLUME]) -> Option<Self> {
-        let check = u64::from_le_bytes(array(&bytes[VOLUME - 8..]));
+    /// The record, or none of a volume that was detached; `None` if it cannot be one.
+    #[allow(clippy::option_option)]
+    fn decode(bytes: &[u8; VOLUME]) -> Option<Option<Self>> {
         let length = usize::from(u16::from_le_bytes(array(&bytes[40..42])));
-        if length == 0 || length > MAX_NAME || check != xxh3_64(&bytes[..VOLUME - 8]) {
+        if length == 0 {
+            return Some(None);
+        }
+        if length > MAX_NAME {
             return None;
         }
-        Some(Self {
+        Some(Some(Self {
             generation: u64::from_le_bytes(array(&bytes[..8])),
             export: array(&bytes[8..24]),
             size: u64::from_le_bytes(array(&bytes[24..32])),
             origin: u64::from_le_bytes(array(&bytes[32..40])),
             name: String::from_utf8(bytes[42..42 + length].to_vec()).ok()?,
             kept: Kept::decode(bytes),
-        })
+        }))
     }
 }
 
@@ -299,15 +393,29 @@ impl DirtyVersion {
     }
 }
 
-/// Whether the bytes of an entry say that it is dirty and durable, whichever release wrote them.
+/// The number of the record that the bytes of an entry name, if they say that it is dirty and
+/// durable, whether or not they are damaged.
 #[must_use]
-pub fn looks_dirty(bytes: &[u8; ENTRY]) -> bool {
+pub fn looks_dirty(bytes: &[u8; ENTRY]) -> Option<u16> {
     let key = u64::from_le_bytes(array(&bytes[..8]));
     let all = USED | DIRTY | DURABLE;
-    key & all == all
+    (key & all == all).then_some((key >> VOLUME_SHIFT) as u16)
 }
 
 impl Entry {
+    /// Whether it is of a dirty block whose data were flushed before.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.dirty.is_some_and(|dirty| dirty.is_durable)
+    }
+
+    /// The number of the record that the bytes of an entry name, if they are one.
+    #[must_use]
+    pub fn record_of(bytes: &[u8; ENTRY]) -> Option<u16> {
+        let key = u64::from_le_bytes(array(&bytes[..8]));
+        (key & USED != 0).then_some((key >> VOLUME_SHIFT) as u16)
+    }
+
     /// Its bytes, for an attachment; no entry is all zeroes.
     #[must_use]
     pub fn encode(&self, generation: u64) -> [u8; ENTRY] {
@@ -381,14 +489,26 @@ mod tests {
     }
 
     #[test]
-    fn a_superblock_of_the_first_version_is_read() {
+    fn either_copy_of_a_superblock_suffices() {
+        let (good, blank) = (SUPERBLOCK.encode(), [0; BLOCK]);
+        let mut damaged = good;
+        damaged[20] ^= 1;
+        for other in [&good, &damaged, &blank] {
+            assert_eq!(Ok(SUPERBLOCK), Superblock::decode_any([&good, other]));
+            assert_eq!(Ok(SUPERBLOCK), Superblock::decode_any([other, &good]));
+        }
+        let of = |first, second| Superblock::decode_any([first, second]);
+        assert_eq!(Err(FormatError::Damaged), of(&damaged, &blank));
+        assert_eq!(Err(FormatError::Damaged), of(&blank, &damaged));
+        assert_eq!(Err(FormatError::NotOurs), of(&blank, &blank));
+    }
+
+    #[test]
+    fn a_superblock_of_another_version_is_refused() {
         let mut bytes = SUPERBLOCK.encode();
-        bytes[8] = 1;
-        bytes[HEAD - 8..HEAD].fill(0);
-        let check = xxh3_64(&bytes[..BLOCK - 8]);
-        bytes[BLOCK - 8..].copy_from_slice(&check.to_le_bytes());
-        assert_eq!(Ok(SUPERBLOCK), Superblock::decode(&bytes));
         bytes[8] = 3;
+        let check = xxh3_64(&bytes[..HEAD - 8]);
+        bytes[HEAD - 8..HEAD].copy_from_slice(&check.to_le_bytes());
         assert_eq!(Err(FormatError::Version(3)), Superblock::decode(&bytes));
     }
 
@@ -407,9 +527,12 @@ mod tests {
 
     #[test]
     fn areas_do_not_overlap() {
-        assert!(INTENTS_AT + INTENTS as u64 <= Superblock::volume_at(0));
-        assert!(Superblock::volume_at(VOLUMES as u16) <= Superblock::entry_at(0));
-        assert!(Superblock::entry_at(1000) <= SUPERBLOCK.data_at(0));
+        let volume_at = Superblock::volume_at;
+        assert!(INTENTS_AT + INTENTS as u64 <= volume_at(0)[0]);
+        assert!(volume_at(VOLUMES as u16)[0] <= volume_at(0)[1]);
+        assert!(volume_at(VOLUMES as u16)[1] <= Superblock::entry_at(0));
+        assert!(Superblock::entry_at(1000) <= SUPERBLOCK.second_entry_at(0));
+        assert!(SUPERBLOCK.second_entry_at(1000) <= SUPERBLOCK.data_at(0));
         assert_eq!(0, SUPERBLOCK.data_at(0) % BLOCK as u64);
     }
 
@@ -429,19 +552,33 @@ mod tests {
                 admission: 15,
             }),
         };
+        let copy = |sequence, volume: Option<&VolumeRecord>| RecordCopy {
+            sequence,
+            volume: volume.cloned(),
+        };
         let plain = VolumeRecord {
             kept: None,
             ..volume.clone()
         };
-        assert_eq!(Some(&plain), VolumeRecord::decode(&plain.encode()).as_ref());
-        let bytes = volume.encode();
-        assert_eq!(Some(volume), VolumeRecord::decode(&bytes));
-        for at in 0..VOLUME {
-            let mut torn = bytes;
-            torn[at] ^= 1;
-            assert_eq!(None, VolumeRecord::decode(&torn), "byte {at}");
+        for of in [Some(&volume), Some(&plain), None] {
+            let (first, second) = (copy(8, of).encode(), copy(9, Some(&plain)).encode());
+            assert_eq!(Some(copy(8, of)), RecordCopy::decode(&first));
+            for at in 0..VOLUME {
+                let mut torn = first;
+                torn[at] ^= 1;
+                assert_eq!(None, RecordCopy::decode(&torn), "byte {at}");
+                let found = RecordCopy::newest([&torn, &second]).unwrap();
+                assert_eq!(copy(9, Some(&plain)), found);
+                assert_eq!(Some(copy(8, of)), RecordCopy::newest([&first, &torn]));
+                assert_eq!(None, RecordCopy::newest([&torn, &torn]));
+            }
+            assert_eq!(
+                RecordCopy::newest([&second, &first]),
+                RecordCopy::newest([&first, &second])
+            );
+            assert_eq!(9, RecordCopy::newest([&first, &second]).unwrap().sequence);
         }
-        assert_eq!(None, VolumeRecord::decode(&[0; VOLUME]));
+        assert_eq!(Some(copy(0, None)), RecordCopy::decode(&[0; VOLUME]));
     }
 
     proptest! {
@@ -454,7 +591,10 @@ mod tests {
             let entry = Entry { record, block, checksum, dirty };
             let bytes = entry.encode(generation);
             prop_assert_eq!(Some(entry), Entry::decode(&bytes, |_| Some(generation)));
-            prop_assert_eq!(dirty.is_some_and(|d| d.is_durable), looks_dirty(&bytes));
+            prop_assert_eq!(
+                dirty.filter(|d| d.is_durable).map(|_| record),
+                looks_dirty(&bytes)
+            );
             prop_assert_eq!(None, Entry::decode(&bytes, |_| None));
             if other != generation {
                 prop_assert_eq!(None, Entry::decode(&bytes, |_| Some(other)));

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub struct Notes {
     state: PathBuf,
     device: String,
+    /// The device that this one was before it was formatted.
+    former: Option<String>,
 }
 
 impl Notes {
@@ -21,7 +23,15 @@ impl Notes {
         Self {
             state: state.to_owned(),
             device: digits(id),
+            former: None,
         }
+    }
+
+    /// Takes notes of a device that was formatted, without dirty blocks, as those of this one.
+    #[must_use]
+    pub fn replacing(self, former: Option<&[u8; 16]>) -> Self {
+        let former = former.map(digits);
+        Self { former, ..self }
     }
 
     /// Returns the file of an origin.
@@ -31,17 +41,17 @@ impl Notes {
     }
 
     /// Returns the device that may have newer blocks of an origin, if it is another one than this
-    /// one and `former`, of which it is known that it has none.
+    /// one.
     ///
     /// # Errors
     /// The note cannot be read.
-    pub fn elsewhere(&self, origin: u64, former: Option<&[u8; 16]>) -> io::Result<Option<String>> {
+    pub fn elsewhere(&self, origin: u64) -> io::Result<Option<String>> {
         let text = match std::fs::read_to_string(self.path(origin)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             text => text?,
         };
         let device = text.lines().next().unwrap_or_default().to_owned();
-        let known = device == self.device || former.is_some_and(|id| device == digits(id));
+        let known = device == self.device || self.former.as_ref() == Some(&device);
         Ok((!known).then_some(device))
     }
 
@@ -59,11 +69,14 @@ impl Notes {
         self.sync()
     }
 
-    /// Removes the note of an origin; nothing happens if there is none.
+    /// Removes the note of an origin; nothing happens if there is none, or that of another device.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// It cannot be read, or not be removed.
     pub fn end(&self, origin: u64) -> io::Result<()> {
+        if self.elsewhere(origin)?.is_some() {
+            return Ok(());
+        }
         match std::fs::remove_file(self.path(origin)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed.and_then(|()| self.sync()),
@@ -93,19 +106,23 @@ mod tests {
         let [one, other] = [[1; 16], [2; 16]];
         let notes = Notes::new(&directory, &one);
         let blank = Notes::new(&directory, &other);
-        assert_eq!(None, blank.elsewhere(ORIGIN, None).unwrap());
+        assert_eq!(None, blank.elsewhere(ORIGIN).unwrap());
         notes.end(ORIGIN).unwrap();
         for _ in 0..2 {
             notes.begin(ORIGIN).unwrap();
-            assert_eq!(None, notes.elsewhere(ORIGIN, None).unwrap());
-            let found = blank.elsewhere(ORIGIN, None).unwrap();
+            assert_eq!(None, notes.elsewhere(ORIGIN).unwrap());
+            let found = blank.elsewhere(ORIGIN).unwrap();
             assert_eq!(Some("01".repeat(16)), found);
         }
-        assert_eq!(None, blank.elsewhere(ORIGIN, Some(&one)).unwrap());
-        assert!(blank.elsewhere(ORIGIN, Some(&[3; 16])).unwrap().is_some());
-        assert_eq!(None, blank.elsewhere(ORIGIN + 1, None).unwrap());
+        // The end of another device's blocks is not that of this one's.
+        blank.end(ORIGIN).unwrap();
+        assert!(blank.elsewhere(ORIGIN).unwrap().is_some());
+        let formatted = |former| Notes::new(&directory, &other).replacing(Some(former));
+        assert!(formatted(&[3; 16]).elsewhere(ORIGIN).unwrap().is_some());
+        assert_eq!(None, formatted(&one).elsewhere(ORIGIN).unwrap());
+        assert_eq!(None, blank.elsewhere(ORIGIN + 1).unwrap());
         notes.end(ORIGIN).unwrap();
-        assert_eq!(None, blank.elsewhere(ORIGIN, None).unwrap());
+        assert_eq!(None, blank.elsewhere(ORIGIN).unwrap());
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(notes.begin(ORIGIN).is_err());
     }
@@ -117,7 +134,7 @@ mod tests {
         std::fs::create_dir(&directory).unwrap();
         let notes = Notes::new(&directory, &[1; 16]);
         std::fs::write(notes.path(ORIGIN), "").unwrap();
-        assert_eq!(Some(String::new()), notes.elsewhere(ORIGIN, None).unwrap());
+        assert_eq!(Some(String::new()), notes.elsewhere(ORIGIN).unwrap());
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

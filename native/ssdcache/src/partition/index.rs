@@ -16,6 +16,13 @@ const SEGMENT: u32 = 1024;
 /// Buckets that are looked at before the last of them is used.
 const AHEAD: u32 = 32;
 
+/// How far the blocks of a volume were visited.
+#[derive(Debug, Default)]
+pub struct Cursor {
+    next: u32,
+    buckets: u32,
+}
+
 /// The slots of one volume's blocks.
 #[derive(Debug)]
 pub struct Index {
@@ -85,6 +92,38 @@ impl Index {
             }
         }
         black_box(seen);
+    }
+
+    /// The slots of some more buckets; none: there are no more. A slot that is here from the first
+    /// call to the last is returned at least once, whatever is added and removed in between.
+    pub fn visit(&self, slots: &Slots, cursor: &mut Cursor, buckets: u32) -> Option<Vec<Slot>> {
+        if cursor.next >= self.buckets {
+            return None;
+        }
+        // What was in buckets that are gone is in such that were visited before, or will be.
+        let merged = (self.buckets..cursor.buckets).map(|gone| {
+            let mut into = gone;
+            while into >= self.buckets {
+                into = buddy(into);
+            }
+            into
+        });
+        let next = cursor.next;
+        let again = merged.filter(|bucket| *bucket < next);
+        let end = self.buckets.min(next.saturating_add(buckets));
+        let mut found = Vec::new();
+        for bucket in again.chain(next..end) {
+            let mut slot = self.head(bucket);
+            while slot != NONE {
+                found.push(slot);
+                slot = slots.chain(slot);
+            }
+        }
+        *cursor = Cursor {
+            next: end,
+            buckets: self.buckets,
+        };
+        Some(found)
     }
 
     /// Adds a slot; its block is not here yet.

@@ -128,9 +128,20 @@ impl Disk for Direct {
         self.file.identity()
     }
 
+    /// Parts of units at both ends are written, as the kernel takes whole ones alone.
     fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
-        let _alone = self.parts.write().unwrap_or_else(PoisonError::into_inner);
-        self.file.zero(offset, length)
+        let end = offset + length;
+        let units = offset.next_multiple_of(self.unit)..end - end % self.unit;
+        if units.is_empty() {
+            return self.write_at(&vec![0; length as usize], offset);
+        }
+        for part in [offset..units.start, units.end..end] {
+            if !part.is_empty() {
+                self.write_at(&vec![0; (part.end - part.start) as usize], part.start)?;
+            }
+        }
+        let _shared = self.parts.read().unwrap_or_else(PoisonError::into_inner);
+        self.file.zero(units.start, units.end - units.start)
     }
 
     fn size(&self) -> io::Result<u64> {
@@ -177,6 +188,28 @@ mod tests {
         expected[5..8].fill(9);
         direct.sync().unwrap();
         assert_eq!(expected, std::fs::read(&path).unwrap());
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn zeroes_of_parts_of_units_leave_the_rest_as_it_was() {
+        let (file, path) = file("zeroes");
+        file.set_len(64 << 10).unwrap();
+        let direct = Direct::new(file, 4096).unwrap();
+        direct.write_at(&[7; 64 << 10], 0).unwrap();
+        let mut expected = vec![7; 64 << 10];
+        let ranges = [
+            (512, 512),
+            (4096 + 512, 4096),
+            (16384, 8192),
+            (32768 + 1, 20000),
+            (8191, 2),
+        ];
+        for (offset, length) in ranges {
+            direct.zero(offset, length).unwrap();
+            expected[offset as usize..(offset + length) as usize].fill(0);
+            assert_eq!(expected, std::fs::read(&path).unwrap());
+        }
         std::fs::remove_file(path).unwrap();
     }
 

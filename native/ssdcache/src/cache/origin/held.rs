@@ -1,28 +1,58 @@
-//! Origins of volumes that are held: after a start of the host, another host may have written to
-//! the volume, and the name of the origin may be that of another volume's device.
+//! Origins of volumes that are held: it is not known whether what the device has of them may be
+//! written to the origin that has this name now. After a start of the host, for example, another
+//! host may have written to the volume, and the name may be that of another volume's device.
 
 use std::io;
 use std::sync::{PoisonError, RwLock};
 
 use crate::device::disk::Disk;
+use crate::device::format::MAX_ORIGIN;
 
 /// Begins the name that the record of a held volume has for its origin.
 pub const PREFIX: &str = "held:";
 
+/// The name that the record of a held volume has for an origin: later starts hold it, too. It is for
+/// people, and nothing is opened by it.
+#[must_use]
+pub fn name(origin: &str) -> String {
+    let mut name = origin.to_owned();
+    if !is_held(origin) {
+        name.insert_str(0, PREFIX);
+    }
+    while name.len() > MAX_ORIGIN {
+        name.pop();
+    }
+    name
+}
+
+/// Whether a record with this name for its origin is that of a held volume.
+#[must_use]
+pub fn is_held(origin: &str) -> bool {
+    origin.starts_with(PREFIX)
+}
+
 /// An origin that is neither read nor written until it is known where it is.
 pub struct Held {
     size: u64,
+    reason: String,
     origin: RwLock<Option<Box<dyn Disk>>>,
 }
 
 impl Held {
     /// Holds an origin of this size in bytes.
     #[must_use]
-    pub fn new(size: u64) -> Self {
+    pub fn new(size: u64, reason: impl Into<String>) -> Self {
         Self {
             size,
+            reason: reason.into(),
             origin: RwLock::default(),
         }
+    }
+
+    /// Why it is held.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
     }
 
     /// Uses an origin. `false`: one is in use already.
@@ -44,10 +74,10 @@ impl Held {
         let found = self.origin.read().unwrap_or_else(PoisonError::into_inner);
         match found.as_ref() {
             Some(origin) => work(origin.as_ref()),
-            None => Err(io::Error::other(
-                "the volume is held: the host was started since, and another one may have written \
-                 to it; recover it, or detach it with --discard-dirty",
-            )),
+            None => Err(io::Error::other(format!(
+                "the volume is held: {}; recover it with the origin that it had",
+                self.reason
+            ))),
         }
     }
 }

@@ -93,7 +93,7 @@ pub enum Selection {
     Oldest(usize),
     /// Those that became dirty at this time, or before.
     Since(Instant),
-    /// Those of a range.
+    /// Those of a range, each of whose blocks is looked up.
     Range(Range<Block>),
 }
 
@@ -222,7 +222,7 @@ impl State {
     /// Durable versions to write back, at most `most`, in ascending order of their blocks.
     pub fn to_write_back(
         &self,
-        partition: PartitionId,
+        (volume, partition): (VolumeId, PartitionId),
         selection: &Selection,
         most: usize,
     ) -> Vec<DirtyBlock> {
@@ -243,8 +243,9 @@ impl State {
                 due.filter(is_committed).take(most).collect()
             }
             Selection::Range(range) => {
-                let inside = |slot: &Slot| range.contains(&self.blocks.block_of(*slot).1);
-                let found = oldest().filter(inside);
+                let found = range
+                    .clone()
+                    .filter_map(|block| self.find_dirty(volume, block));
                 found.filter(is_committed).take(most).collect()
             }
         };
@@ -252,6 +253,12 @@ impl State {
         let mut blocks: Vec<DirtyBlock> = blocks.collect();
         blocks.sort_unstable_by_key(|dirty| dirty.block);
         blocks
+    }
+
+    /// When the block of a partition became dirty that has been so for the longest time.
+    pub fn dirty_since(&self, partition: PartitionId) -> Option<Instant> {
+        let oldest = self.blocks.oldest_dirty(partition)?;
+        self.versions.of.get(&oldest).map(|version| version.since)
     }
 
     /// The first dirty block of a range, if it has one.
@@ -266,11 +273,14 @@ impl State {
             let blocks = slots.map(|slot| self.blocks.block_of(slot).1);
             return blocks.filter(|block| range.contains(block)).min();
         }
-        let is_dirty = |block: &Block| {
-            let slot = self.blocks.find(volume, *block);
-            slot.is_some_and(|slot| self.blocks.is_dirty(slot))
-        };
+        let is_dirty = |block: &Block| self.find_dirty(volume, *block).is_some();
         range.clone().find(is_dirty)
+    }
+
+    /// The slot of a block that is dirty.
+    pub fn find_dirty(&self, volume: VolumeId, block: Block) -> Option<Slot> {
+        let slot = self.blocks.find(volume, block);
+        slot.filter(|slot| self.blocks.is_dirty(*slot))
     }
 
     /// Whether a version is still that of its block.

@@ -39,7 +39,7 @@ struct Campaign {
 impl Campaign {
     fn new(seed: u64) -> Self {
         let fuse = Fuse::default();
-        let ssd = MemoryDisk::with_fuse(2 << 20, &fuse);
+        let ssd = MemoryDisk::with_fuse(3 << 20, &fuse);
         let place = Place {
             boot: [0; 16],
             ..PLACE
@@ -187,7 +187,7 @@ impl Campaign {
                 }
             }
             15 => drop(cache.settle()),
-            16 => drop(cache.write_back_due()),
+            16 => drop(cache.write_back_what_is_due()),
             17 => drop(cache.set_mode(&volume, self.mode())),
             18 => {
                 let limit = self.random.below(u64::from(CAPACITY) + 1);

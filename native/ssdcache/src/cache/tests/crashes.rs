@@ -73,7 +73,7 @@ fn live(cache: &Cache, (steps, operations): &Life, fuse: &Fuse) {
 
 fn disks() -> (MemoryDisk, MemoryDisk, Fuse) {
     let fuse = Fuse::default();
-    let ssd = MemoryDisk::with_fuse(2 << 20, &fuse);
+    let ssd = MemoryDisk::with_fuse(3 << 20, &fuse);
     (ssd, MemoryDisk::with_fuse(VOLUME, &fuse), fuse)
 }
 

@@ -276,7 +276,7 @@ fn a_volume_grows_with_its_origin_and_keeps_its_blocks() {
         );
         assert_eq!(9, read(&cache, &volume, 511));
         let export = volume.export();
-        cache.close().unwrap();
+        cache.drain_and_close().unwrap();
         drop((cache, volume));
         let cache = restart(&ssd, &small);
         let volume = cache.volume("v").unwrap();

@@ -4,6 +4,7 @@ use super::*;
 use crate::cache::origin::held::Held;
 use crate::device::unsaved::Notes;
 use crate::device::DeviceError;
+use diffcache_faulty::{Effect, Fault, Operation, Valve};
 
 fn write_back(limit: u32) -> Setup {
     let setup = Setup::new(limit);
@@ -79,7 +80,7 @@ fn what_is_dirty_is_served_after_the_end_of_the_process() {
     assert_eq!(2, setup.dirty());
     assert_eq!(vec![3; 4096], setup.read(0, 4096));
     assert_eq!(vec![1; 4096], setup.read(4096, 4096));
-    setup.cache.close().unwrap();
+    setup.cache.drain_and_close().unwrap();
     assert_eq!((3, 1), (setup.origin_at(0), setup.origin_at(4096)));
     let setup = setup.again();
     assert_eq!((0, 2), (setup.dirty(), setup.status().blocks));
@@ -112,7 +113,12 @@ fn another_mode_begins_when_all_is_written_back() {
         let setup = write_back(64);
         setup.write(0, 8192, 1);
         let setup = setup.restart_in(PLACE, OPTIONS, mode).unwrap();
-        assert_eq!((0, 1), (setup.dirty(), setup.origin_at(4096)), "{mode:?}");
+        let state = |setup: &Setup| (setup.status().mode, setup.dirty());
+        assert_eq!((Mode::WriteBack, 2), state(&setup), "{mode:?}");
+        assert_eq!(vec![1; 8192], setup.read(0, 8192));
+        setup.cache.write_back_what_is_due().unwrap();
+        assert_eq!((mode, 0), state(&setup));
+        assert_eq!(1, setup.origin_at(4096), "{mode:?}");
     }
 }
 
@@ -125,7 +131,7 @@ fn the_mode_stays_if_the_origin_cannot_be_written() {
     assert!(setup.cache.set_mode(&volume, Mode::WriteThrough).is_err());
     assert!(setup.cache.detach(&volume, false).is_err());
     assert!(setup.cache.invalidate(&volume, false).is_err());
-    assert!(setup.cache.close().is_err());
+    assert!(setup.cache.drain_and_close().is_err());
     assert_eq!(vec![1; 8192], setup.read(0, 8192));
     assert_eq!((Mode::WriteBack, 2), (setup.status().mode, setup.dirty()));
     setup.origin.fail(false);
@@ -170,17 +176,17 @@ fn dirty_blocks_are_bounded() {
 fn old_and_many_dirty_blocks_are_written_back() {
     let young = write_back(64);
     young.write(0, 8192, 1);
-    young.cache.write_back_due().unwrap();
+    young.cache.write_back_what_is_due().unwrap();
     assert_eq!(2, young.dirty());
     young.write(0, 40 * 4096, 1);
-    young.cache.write_back_due().unwrap();
+    young.cache.write_back_what_is_due().unwrap();
     assert_eq!(16, young.dirty(), "a quarter of the most");
     let options = Options {
         dirty_age: Duration::ZERO,
         ..OPTIONS
     };
     let old = young.restart_in(PLACE, options, Mode::WriteBack).unwrap();
-    old.cache.write_back_due().unwrap();
+    old.cache.write_back_what_is_due().unwrap();
     assert_eq!(0, old.dirty());
 }
 
@@ -235,46 +241,140 @@ fn zeroes_replace_what_is_dirty() {
     expected.resize(8100, 0);
     expected.resize(12288, 1);
     assert_eq!(expected, setup.read(0, 12288));
-    assert_eq!(1, setup.dirty());
+    assert_eq!(3, setup.dirty());
 }
 
 #[test]
-fn what_would_lose_dirty_blocks_is_refused_unless_it_is_forced() {
-    let refused = |volume: &str, origin: &MemoryDisk, origin_id, place, text: &str| {
-        let setup = write_back(64);
+fn a_volume_that_cannot_have_its_dirty_blocks_is_held_with_them_and_others_are_served() {
+    let held = |volume: &str, origin: &MemoryDisk, origin_id, place, text: &str| {
+        let setup = write_back(40);
         setup.write(0, 4096, 1);
         setup.flush();
         let open = |discard_dirty| {
             let device = Device::open(Box::new(setup.ssd.clone()), 64, place).unwrap();
-            let attachments = vec![Attachment {
-                origin_id,
-                mode: Mode::WriteBack,
-                ..attachment(volume, origin, 64)
-            }];
+            let attachments = vec![
+                Attachment {
+                    origin_id,
+                    mode: Mode::WriteBack,
+                    ..attachment(volume, origin, 30)
+                },
+                attachment("other", &MemoryDisk::new(8192), 10),
+            ];
             let options = Options {
                 discard_dirty,
                 ..OPTIONS
             };
-            Cache::open(device, options, attachments)
+            Cache::open(device, options, attachments).unwrap()
         };
         for _attempt in 0..2 {
-            let error = open(false).err().unwrap().to_string();
-            assert!(error.contains("1 of its blocks"), "{error}");
-            assert!(error.contains(text), "{error}");
+            let cache = open(false);
+            let status = cache.status().volumes.remove("v").unwrap();
+            assert_eq!(("held", 1), (status.state, status.dirty));
+            let reason = status.reason.unwrap();
+            let is_known = reason.contains(text) || reason.contains("held before");
+            assert!(is_known, "{reason}");
+            let other = cache.volume("other").unwrap();
+            cache.write(&other, &[3; 10], 0).unwrap();
+            cache.drain_and_close().unwrap();
         }
-        assert_eq!(0, open(true).unwrap().status().device.dirty);
-        assert_eq!(0, open(false).unwrap().status().device.dirty);
+        // Its origin gets what it lacks once it is known where it is.
+        let cache = open(false);
+        let volume = cache.volume("v").unwrap();
+        let again = MemoryDisk::new(1 << 20);
+        cache.recover(&volume, Box::new(again.clone())).unwrap();
+        assert_eq!([1; 4096], again.content()[..4096]);
+        assert_eq!(0, cache.status().device.dirty);
+        drop((volume, cache));
     };
-    let (origin, larger) = (MemoryDisk::new(1 << 20), MemoryDisk::new(2 << 20));
+    let discarded = |setup: &Setup| {
+        let device = Device::open(Box::new(setup.ssd.clone()), 64, PLACE).unwrap();
+        let options = Options {
+            discard_dirty: true,
+            ..OPTIONS
+        };
+        let cache = Cache::open(device, options, Vec::new()).unwrap();
+        (cache.volumes().len(), cache.status().device.free)
+    };
+    let origin = MemoryDisk::new(1 << 20);
     let host = Place {
         host: [7; 16],
         ..PLACE
     };
     let id = origin_id("v", 0, 0, 0);
-    refused("w", &origin, id, PLACE, "not attached");
-    refused("v", &origin, 2, PLACE, "another file");
-    refused("v", &larger, id, PLACE, "another size");
-    refused("v", &origin, id, host, "another host");
+    held("w", &origin, id, PLACE, "not attached");
+    held("v", &origin, 2, PLACE, "another file");
+    held("v", &MemoryDisk::new(4096), id, PLACE, "another size");
+    held("v", &origin, id, host, "another host");
+    let setup = write_back(64);
+    setup.write(0, 4096, 1);
+    assert_eq!((0, 64), discarded(&setup));
+}
+
+#[test]
+fn a_volume_whose_origin_became_larger_has_its_dirty_blocks_and_its_size() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 1);
+    setup.flush();
+    setup.origin.resize(2 << 20, 0);
+    let setup = setup.again();
+    assert_eq!((1 << 20, 1), (setup.volume().size(), setup.dirty()));
+    assert_eq!(vec![1; 4096], setup.read(0, 4096));
+    setup.cache.resize(&setup.volume()).unwrap();
+    assert_eq!(2 << 20, setup.volume().size());
+    let setup = setup.again();
+    assert_eq!((2 << 20, 1), (setup.volume().size(), setup.dirty()));
+}
+
+#[test]
+fn no_start_waits_for_an_origin_or_fails_by_it() {
+    for change in 0..2 {
+        let setup = write_back(64);
+        setup.write(0, 40 * 4096, 1);
+        setup.flush();
+        setup.origin.fail(true);
+        let mode = match change {
+            0 => Mode::WriteBack,
+            _ => Mode::WriteThrough,
+        };
+        assert!(setup.cache.set_limit(&setup.volume(), 10).is_err());
+        let device = Device::open(Box::new(setup.ssd.clone()), 64, PLACE).unwrap();
+        let attachments = vec![Attachment {
+            mode,
+            ..attachment("v", &setup.origin, 10)
+        }];
+        let cache = Cache::open(device, OPTIONS, attachments).unwrap();
+        let setup = Setup { cache, ..setup };
+        assert_eq!((10, 40), (setup.status().limit, setup.dirty()));
+        assert!(setup.cache.write_back_what_is_due().is_err());
+        let reason = setup.status().reason.unwrap();
+        assert!(reason.contains("volume v"), "{reason}");
+        setup.origin.fail(false);
+        setup.cache.flush_back(&setup.volume()).unwrap();
+        assert_eq!((0, 1), (setup.dirty(), setup.origin_at(39 * 4096)));
+    }
+}
+
+#[test]
+fn a_damaged_dirty_block_stops_neither_its_volume_nor_a_start() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 5);
+    setup.write(4096, 4096, 6);
+    setup.flush();
+    setup.ssd.corrupt(5);
+    assert!(setup.cache.set_limit(&setup.volume(), 0).is_err());
+    let device = Device::open(Box::new(setup.ssd.clone()), 64, PLACE).unwrap();
+    let attachments = vec![Attachment {
+        mode: Mode::WriteBack,
+        ..attachment("v", &setup.origin, 0)
+    }];
+    let cache = Cache::open(device, OPTIONS, attachments).unwrap();
+    let setup = Setup { cache, ..setup };
+    let (volume, mut data) = (setup.volume(), [0; 4096]);
+    let error = setup.cache.read(&volume, &mut data, 0).unwrap_err();
+    assert!(error.to_string().contains("block 0 of volume v"), "{error}");
+    assert!(setup.cache.write_back_what_is_due().is_err());
+    assert_eq!((1, 6), (setup.dirty(), setup.origin_at(4096)));
+    assert!(setup.cache.detach(&volume, false).is_err());
 }
 
 #[test]
@@ -284,7 +384,7 @@ fn dirty_blocks_are_counted_before_a_device_is_formatted() {
     setup.write(0, 8192, 1);
     setup.write(0, 8192, 2);
     assert!(matches!(check(), Err(DeviceError::Dirty(2))));
-    setup.cache.close().unwrap();
+    setup.cache.drain_and_close().unwrap();
     assert!(check().unwrap().is_some());
     let blank = MemoryDisk::new(100);
     let found = Device::check_clean(Box::new(blank), PLACE).unwrap();
@@ -333,7 +433,7 @@ fn a_volume_is_noted_as_long_as_it_may_have_dirty_blocks() {
         assert!(state.is_empty());
     }
     set(Mode::WriteBack);
-    setup.cache.close().unwrap();
+    setup.cache.drain_and_close().unwrap();
     assert!(state.is_empty());
     set(Mode::WriteBack);
     let setup = setup.again();
@@ -357,18 +457,223 @@ fn no_block_gets_dirty_that_cannot_be_noted() {
     assert_eq!((0, 1), (setup.dirty(), setup.origin_at(0)));
 }
 
+/// Where the copies of the entry of the first slot are.
+fn entry_at() -> [u64; 2] {
+    let superblock = crate::device::format::Superblock {
+        capacity: 64,
+        id: [0; 16],
+        host: [0; 16],
+        boot: [0; 16],
+        seed: 0,
+    };
+    [
+        crate::device::format::Superblock::entry_at(0),
+        superblock.second_entry_at(0),
+    ]
+}
+
 #[test]
-fn damaged_entries_of_dirty_blocks_are_seen() {
+fn a_flipped_bit_or_zeroes_of_one_copy_of_an_entry_lose_no_dirty_block() {
+    for at in entry_at() {
+        for bit in 0..=128 {
+            let setup = write_back(64);
+            setup.write(0, 4096, 1);
+            setup.flush();
+            setup.ssd.damage(at..at + 16, |entry| match bit {
+                128 => entry.fill(0),
+                _ => entry[bit / 8] ^= 1 << (bit % 8),
+            });
+            // The copy is mended by the start.
+            let mut setup = setup;
+            for place in [PLACE, rebooted()] {
+                setup = setup.restart_in(place, OPTIONS, Mode::WriteBack).unwrap();
+                assert_eq!((1, vec![1; 4096]), (setup.dirty(), setup.read(0, 4096)));
+            }
+            let [first, second] = entry_at().map(|at| {
+                let mut entry = [0; 16];
+                setup.ssd.read_at(&mut entry, at).unwrap();
+                entry
+            });
+            assert_eq!(first, second);
+        }
+    }
+}
+
+#[test]
+fn a_volume_is_held_if_both_copies_of_an_entry_are_damaged() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 1);
+    setup.write(4096, 4096, 2);
+    setup.flush();
+    for at in entry_at() {
+        setup.ssd.damage(at..at + 16, |entry| entry[12] ^= 1);
+    }
+    let Setup { ssd, origin, cache } = setup;
+    drop(cache);
+    let open = || {
+        let device = Device::open(Box::new(ssd.clone()), 64, PLACE).unwrap();
+        let attachments = vec![Attachment {
+            mode: Mode::WriteBack,
+            ..attachment("v", &origin, 60)
+        }];
+        Cache::open(device, OPTIONS, attachments).unwrap()
+    };
+    // Nothing is put into the slot.
+    drop(open());
+    let cache = open();
+    let status = cache.status();
+    assert_eq!(62, status.device.free);
+    let reason = status.volumes["v"].reason.clone().unwrap();
+    assert!(reason.contains("1 entries"), "{reason}");
+    let volume = cache.volume("v").unwrap();
+    cache.recover(&volume, Box::new(origin.clone())).unwrap();
+    assert_eq!(2, origin.content()[4096]);
+    let refused = cache.detach(&volume, false);
+    assert!(matches!(
+        refused,
+        Err(CacheError::Damaged { entries: 1, .. })
+    ));
+    cache.detach(&volume, true).unwrap();
+    assert_eq!(64, cache.status().device.free);
+    drop((volume, cache));
+    assert_eq!("ok", open().status().volumes["v"].state);
+}
+
+#[test]
+fn a_record_of_which_both_copies_are_damaged_is_a_volume_that_is_held() {
     let setup = write_back(64);
     setup.write(0, 4096, 1);
     setup.flush();
-    let at = crate::device::format::Superblock::entry_at(0);
-    let mut entry = [0; 16];
-    setup.ssd.read_at(&mut entry, at).unwrap();
-    entry[12] ^= 1;
-    setup.ssd.write_at(&entry, at).unwrap();
-    let error = setup.restart_in(PLACE, OPTIONS, Mode::WriteBack).err();
-    assert!(matches!(error, Some(CacheError::Damaged(1))));
+    for at in crate::device::format::Superblock::volume_at(0) {
+        setup.ssd.damage(at..at + 1, |bytes| bytes[0] ^= 1);
+    }
+    let other = MemoryDisk::new(8192);
+    let device = Device::open(Box::new(setup.ssd.clone()), 64, PLACE).unwrap();
+    let cache = Cache::open(device, OPTIONS, vec![attachment("w", &other, 9)]).unwrap();
+    let status = cache.status();
+    let states = ["damaged-0", "w"].map(|name| status.volumes[name].state);
+    assert_eq!((["held", "ok"], 63), (states, status.device.free));
+}
+
+#[test]
+fn zeroes_take_no_slots_and_evict_nothing_of_other_ranges() {
+    for mode in Mode::ALL {
+        let setup = Setup::new(16);
+        setup.read(0, 8 * 4096);
+        setup.cache.set_mode(&setup.volume(), mode).unwrap();
+        let before = setup.status();
+        setup
+            .cache
+            .zero(&setup.volume(), 100 * 4096, 150 * 4096)
+            .unwrap();
+        let after = setup.status();
+        assert_eq!(
+            (before.blocks, 0),
+            (after.blocks, after.evictions),
+            "{mode:?}"
+        );
+        setup.cache.zero(&setup.volume(), 0, 4 * 4096).unwrap();
+        setup
+            .cache
+            .zero(&setup.volume(), 6 * 4096, 200 * 4096)
+            .unwrap();
+        assert_eq!(2, setup.status().blocks, "{mode:?}");
+        assert!(setup.cache.lock().is_idle());
+    }
+}
+
+#[test]
+fn zeroes_of_dirty_blocks_are_durable_before_the_blocks_are_lost() {
+    let setup = write_back(64);
+    setup.write(0, 32 * 4096, 1);
+    setup.flush();
+    setup.origin.inject(Fault::new(
+        Operation::Sync,
+        Effect::Error(diffcache_faulty::EIO),
+    ));
+    let volume = setup.volume();
+    assert!(setup.cache.zero(&volume, 1000, 30 * 4096).is_err());
+    assert_eq!(
+        32,
+        setup.dirty(),
+        "the origin has the zeroes, but not durably"
+    );
+    setup.origin.mend();
+    setup.cache.zero(&volume, 1000, 30 * 4096).unwrap();
+    assert_eq!(
+        3,
+        setup.dirty(),
+        "the ends of the range, and what is behind it"
+    );
+    let mut expected = vec![1; 32 * 4096];
+    expected[1000..1000 + 30 * 4096].fill(0);
+    assert_eq!(expected, setup.read(0, 32 * 4096));
+    setup.flush();
+    setup.ssd.cut(|_| 0);
+    setup.origin.cut(|_| 0);
+    let setup = setup.restart_in(rebooted(), OPTIONS, Mode::WriteBack);
+    assert_eq!(expected, setup.unwrap().read(0, 32 * 4096));
+}
+
+#[test]
+fn zeroes_take_as_many_flushes_however_many_blocks_are_dirty() {
+    let flushes = |blocks: u64| {
+        let setup = write_back(64);
+        setup.write(0, blocks as usize * 4096, 1);
+        setup.flush();
+        let counted = |disk: &MemoryDisk| disk.syncs();
+        let before = counted(&setup.ssd) + counted(&setup.origin);
+        setup.cache.zero(&setup.volume(), 0, 1 << 20).unwrap();
+        assert_eq!(0, setup.dirty());
+        counted(&setup.ssd) + counted(&setup.origin) - before
+    };
+    assert_eq!((2, 2), (flushes(1), flushes(60)));
+}
+
+#[test]
+fn dirty_blocks_are_discarded_after_the_origin_was_flushed() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 1);
+    setup
+        .origin
+        .inject(Fault::new(Operation::Sync, Effect::Error(diffcache_faulty::EIO)).times(1));
+    assert!(setup.cache.detach(&setup.volume(), true).is_err());
+    assert_eq!((1, Mode::WriteBack), (setup.dirty(), setup.status().mode));
+    setup.cache.detach(&setup.volume(), true).unwrap();
+}
+
+#[test]
+fn an_origin_that_hangs_holds_up_no_other_volume() {
+    let setup = write_back(32);
+    let hung = MemoryDisk::new(1 << 20);
+    let valve = Valve::default();
+    let cache = &setup.cache;
+    let stuck = cache.attach(attachment("hung", &hung, 16)).unwrap();
+    cache.set_mode(&stuck, Mode::WriteBack).unwrap();
+    cache.write(&stuck, &[2; 4096], 0).unwrap();
+    setup.write(0, 20 * 4096, 1);
+    hung.inject(Fault::new(Operation::Write, Effect::Hang(valve.clone())));
+    std::thread::scope(|scope| {
+        let written = scope.spawn(|| cache.write_back_now(&stuck));
+        valve.wait_for(1);
+        assert!(cache
+            .take_due()
+            .iter()
+            .all(|due| cache.write_back_due(due).is_none()));
+        assert!(setup.dirty() < 20);
+        let third = cache
+            .attach(attachment("third", &MemoryDisk::new(8192), 8))
+            .unwrap();
+        cache.resize(&third).unwrap();
+        cache.detach(&third, false).unwrap();
+        cache.detach(&setup.volume(), false).unwrap();
+        // What hangs is durable on the device.
+        cache.commit().unwrap();
+        assert_eq!(1, cache.status().volumes["hung"].dirty);
+        valve.open();
+        written.join().unwrap().unwrap();
+    });
+    assert_eq!(1, setup.origin.content()[0]);
 }
 
 #[test]
@@ -405,7 +710,7 @@ fn held() -> (MemoryDisk, MemoryDisk, Cache) {
 
 fn open_held(ssd: &MemoryDisk, place: Place) -> Cache {
     let device = Device::open(Box::new(ssd.clone()), 64, place).unwrap();
-    let held = Arc::new(Held::new(1 << 20));
+    let held = Arc::new(Held::new(1 << 20, "the host was started"));
     let attachment = Attachment {
         origin: Box::new(held.clone()),
         held: Some(held),
@@ -420,12 +725,12 @@ fn open_held(ssd: &MemoryDisk, place: Place) -> Cache {
 fn a_held_volume_keeps_its_dirty_blocks_and_leaves_its_origin_alone() {
     let (ssd, origin, cache) = held();
     let volume = cache.volume("v").unwrap();
-    cache.write_back_due().unwrap();
+    cache.write_back_what_is_due().unwrap();
     assert!(cache.flush_back(&volume).is_err());
     assert!(cache.set_mode(&volume, Mode::WriteThrough).is_err());
     assert!(cache.detach(&volume, false).is_err());
     assert!(cache.read(&volume, &mut [0; 10], 0).is_err());
-    cache.close().unwrap();
+    cache.drain_and_close().unwrap();
     drop((volume, cache));
     // Also where the host was not started since.
     let cache = open_held(&ssd, rebooted());

@@ -135,7 +135,7 @@ impl World {
             Next::Choose(versions) => {
                 self.state.end_commit(&versions);
                 let all = Selection::All;
-                Next::Copy(self.state.to_write_back(self.partition, &all, 9))
+                Next::Copy(self.state.to_write_back((V, self.partition), &all, 9))
             }
             Next::Copy(mut chosen) => {
                 chosen.retain(|dirty| self.slots[dirty.slot as usize] == dirty.checksum);
