@@ -101,12 +101,14 @@ class Servers:
                 f'{error} Correct the options of [nova].') from error
 
     def on(self, host: str) -> list[Server]:
-        """Return the servers of a host.
+        """Return the servers of a host; none is known without ``[nova]``.
 
         :raises ServiceUnavailable: Nova does not answer, or refuses
         """
         try:
             return list(map(_server, self._nova.servers_on(host)))
+        except exceptions.NotConfigured:
+            return []
         except exceptions.PermanentError as error:
             raise exceptions.ServiceUnavailable(
                 f'{error} Correct the options of [nova].') from error

@@ -44,6 +44,7 @@ from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor.planning import proposals
 from diffcache_openstack.conductor import precache
+from diffcache_openstack.conductor import residents
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import site_maps as maps
 from diffcache_openstack.conductor import snapshots
@@ -151,7 +152,8 @@ class ConductorService(service.Service):
             control_endpoint.ControlManager(
                 self._database, self._proposals, self._precacher),
             volumes_rpc.VolumesManager(volumes),
-            lazy_endpoint.LazyManager(self.conf, self._database, arriving),
+            lazy_endpoint.LazyManager(self.conf, self._database, arriving,
+                                      residents.Residents(self._nova)),
             versions_rpc.VersionsManager(
                 self._versions, agents, heads.StoreHeads(self._database))]
 

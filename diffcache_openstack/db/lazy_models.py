@@ -147,7 +147,8 @@ class ProfileContribution(models.Base):
     """What one host has reported of a profile; an empty host is an import.
 
     ``run`` and ``number`` are those of the last report; ``past`` are the rows
-    of former runs, ``rows`` those of this one.
+    of former runs, ``rows`` those of this one. ``aged_at`` is when it last had
+    what others reported halved.
     """
 
     __tablename__ = 'profile_contributions'
@@ -158,5 +159,7 @@ class ProfileContribution(models.Base):
     host: orm.Mapped[str] = orm.mapped_column(models.HOST, primary_key=True)
     run: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     number: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    aged_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        models.UTCDateTime)
     past: orm.Mapped[bytes] = orm.mapped_column(models.PACKED)
     rows: orm.Mapped[bytes] = orm.mapped_column(models.PACKED)

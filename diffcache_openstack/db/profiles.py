@@ -30,6 +30,10 @@ MOST_LABELS = 32
 IMPORTED = ''
 # Counted for a label before its profile is used alone.
 ENOUGH_INSTANCES = 4
+# Share of the instances whose reads are advice, by default.
+_ADVISED = 0.1
+# A host has what others counted halved no sooner again.
+_AGING = datetime.timedelta(hours=1)
 # Of profiles of all projects.
 SHARED = ''
 
@@ -80,10 +84,15 @@ def report(session: orm.Session, subject: Subject, host: str,
     after = before.report(*numbers, parsed)
     if after is before:
         return
-    _put(session, profile.id, host, after)
-    merged = profiles.replaced(profiles.unpacked(profile.rows),
-                               before.counted(), after.counted())
-    _set_rows(profile, merged, when)
+    others = profiles.without(profiles.unpacked(profile.rows),
+                              before.counted())
+    after = after.beside(others)
+    aged_at = known.aged_at if known is not None else None
+    if (aged_at is None or when - aged_at >= _AGING) and profiles.is_unread(
+            profiles.chosen(others, _ADVISED), parsed):
+        others, aged_at = profiles.halved(others), when
+    _put(session, profile.id, host, after, aged_at)
+    _set_rows(profile, profiles.added(others, after.counted()), when)
 
 
 def import_rows(session: orm.Session, profile_id: str, subject: Subject,
@@ -108,9 +117,9 @@ def import_rows(session: orm.Session, profile_id: str, subject: Subject,
     before = _contribution(known)
     after = profiles.Contribution(rows=parsed)
     _put(session, profile.id, IMPORTED, after)
-    _set_rows(profile, profiles.replaced(
-        profiles.unpacked(profile.rows), before.counted(), after.counted()),
-        when)
+    _set_rows(profile, profiles.added(
+        profiles.without(profiles.unpacked(profile.rows), before.counted()),
+        after.counted()), when)
     _end_carried(profile)
     return profile
 
@@ -225,10 +234,10 @@ def _contribution(row):
                                  profiles.unpacked(row.rows))
 
 
-def _put(session, profile_id, host, contribution):
+def _put(session, profile_id, host, contribution, aged_at=None):
     session.merge(lazy_models.ProfileContribution(
         profile_id=profile_id, host=host, run=contribution.run,
-        number=contribution.number, past=profiles.packed(contribution.past),
+        number=contribution.number, aged_at=aged_at, past=profiles.packed(contribution.past),
         rows=profiles.packed(contribution.rows)))
 
 

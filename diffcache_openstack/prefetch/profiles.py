@@ -20,6 +20,11 @@ taken out of a sum exactly.
 A host reports the rows of a *run* as they grow. What it has reported before is
 replaced, not added to: a report may be repeated or overtaken. When its record
 begins anew, so does a run, and the former one is kept as its past.
+
+Hosts may be wrong, or lie. One host adds a bounded number of chunks to those
+that others have read, and counts for a bounded number of instances. If what its
+own instances read is not what others made them prefetch, what others have
+counted is halved.
 """
 
 import collections.abc
@@ -49,6 +54,11 @@ HOST_SHARE = 16
 # A share of a whole number may miss it by rounding, as in diffcached's
 # native/prefetch/src/threshold.rs: 0.07 of 100 is 7.000000000000001.
 _ROUNDING = 1e-9
+# Chunks that one host adds to those that other hosts have read: as many as
+# these, or 64 MiB of an image.
+_MOST_NEW = 256
+# Chunks that are to be read before their number says something.
+_FEWEST_DUE = 64
 
 Rows = dict[int, tuple[int, int]]
 
@@ -80,6 +90,21 @@ class Contribution(typing.NamedTuple):
             return self
         past = self.past if run == self.run else self.counted()
         return Contribution(run, number, past, rows)
+
+    def beside(self, others: Rows) -> 'Contribution':
+        """Return the contribution with a bounded number of further chunks.
+
+        :param others: rows that others have reported, if any
+        """
+        new = {chunk: row for chunk, row in added(self.past, self.rows).items()
+               if chunk not in others}
+        most = max(_MOST_NEW, len(others))
+        if not others or len(new) <= most:
+            return self
+        dropped = new.keys() - bounded(new, most).keys()
+        return self._replace(**{
+            name: {chunk: row for chunk, row in getattr(self, name).items()
+                   if chunk not in dropped} for name in ('past', 'rows')})
 
 
 def parse(rows: collections.abc.Iterable[collections.abc.Sequence[int]],
@@ -136,13 +161,32 @@ def of_list(rows: collections.abc.Iterable[tuple[int, int, int]]) -> Rows:
     return {chunk: (count, total_us) for chunk, count, total_us in rows}
 
 
-def bounded(rows: Rows) -> Rows:
-    """Return :data:`MOST_ROWS` rows at most: the most read, then earliest."""
-    if len(rows) <= MOST_ROWS:
+def bounded(rows: Rows, most: int = MOST_ROWS) -> Rows:
+    """Return so many rows at most: the most read, then earliest."""
+    if len(rows) <= most:
         return rows
     order = sorted(rows.items(), key=lambda row: (
         -row[1][0], row[1][1] / row[1][0], row[0]))
-    return dict(order[:MOST_ROWS])
+    return dict(order[:most])
+
+
+def is_unread(advised: Rows, rows: Rows) -> bool:
+    """Return whether less than half was read of what was prefetched.
+
+    Reports come while instances still boot: what others have read later than
+    the last of the rows is not due yet.
+    """
+    latest = max((total_us / count for count, total_us in rows.values()),
+                 default=-1.0)
+    due = {chunk for chunk, (count, total_us) in advised.items()
+           if total_us / count <= latest}
+    return len(due) >= _FEWEST_DUE and 2 * len(due & rows.keys()) < len(due)
+
+
+def halved(rows: Rows) -> Rows:
+    """Return rows with half of their counts, rounded down."""
+    return {chunk: (count // 2, total_us * (count // 2) // count)
+            for chunk, (count, total_us) in rows.items() if count > 1}
 
 
 def least_readers(threshold: float, count: int) -> int:
@@ -186,15 +230,16 @@ def added(rows: Rows, more: Rows) -> Rows:
     return found
 
 
-def replaced(merged: Rows, old: Rows, new: Rows) -> Rows:
-    """Return a sum with one of its summands replaced: merged - old + new."""
-    found = added(merged, new)
-    for chunk, (count, total_us) in old.items():
-        rest = (found[chunk][0] - count, found[chunk][1] - total_us)
-        if rest[0]:
-            found[chunk] = rest
-        else:
-            del found[chunk]
+def without(merged: Rows, part: Rows) -> Rows:
+    """Return a sum without one of its summands.
+
+    Of a sum that was halved since, no less than nothing is left.
+    """
+    found = dict(merged)
+    for chunk, (count, total_us) in part.items():
+        before = found.pop(chunk, (0, 0))
+        if before[0] > count:
+            found[chunk] = (before[0] - count, max(0, before[1] - total_us))
     return found
 
 

@@ -17,6 +17,7 @@ import oslo_messaging
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import hydrations
+from diffcache_openstack.conductor import residents
 from diffcache_openstack.conf import lazy as lazy_options
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import carried_profiles
@@ -32,14 +33,17 @@ class LazyManager:
     """The endpoint; :class:`.conductor_lazy_api.LazyAPI` is the contract.
 
     :param hydrations: stores those that hosts report, forwards changes
+    :param residents: knows which projects have servers on a host
     """
 
     target = oslo_messaging.Target(namespace=conductor_lazy_api.NAMESPACE,
                                    version=conductor_lazy_api.VERSION)
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
-                 hydrations: hydrations.Hydrations) -> None:
+                 hydrations: hydrations.Hydrations,
+                 residents: residents.Residents) -> None:
         self._hydrations = hydrations
+        self._residents = residents
         self._share = conf.lazy.share_profiles == lazy_options.IMAGE
         self._carry = conf.lazy.carry_profiles
         self._database = database
@@ -49,13 +53,20 @@ class LazyManager:
                        image_id: str, projects: list, label: str, run: int,
                        number: int, rows: list, known_id: str | None,
                        known_generation: int | None) -> dict | None:
-        """Count what instances of a host read; return what others read."""
+        """Count what instances of a host read; return what others read.
+
+        :raises Forbidden: the profile is that of a project without a server
+            on the host
+        """
+        project = self._database.read(profile_table.scope, image_id, projects,
+                                      self._share)
+        if project is None:
+            return None
+        if project != profile_table.SHARED:
+            self._residents.check(host, [project])
+
         def write(session):
             sites.lock_host(session, host)
-            project = profile_table.scope(session, image_id, projects,
-                                          self._share)
-            if project is None:
-                return None
             subject = profile_table.Subject(image_id, project, label)
             if rows:
                 profile_table.report(session, subject, host, (run, number),

@@ -46,6 +46,22 @@ class TestProfiles(database.DatabaseTest):
 
         return self.read(read)
 
+    def test_a_profile_whose_chunks_are_not_read_ages(self):
+        self.write(catalogue.put_template, database.template(
+            1, size=20_000 * profiles.CHUNK), database.at(0),
+            lambda *_: False)
+        junk = [[chunk, 16, 0] for chunk in range(1000, 9000)]
+        self.report(SMALL, 'bad', (1, 1), junk)
+        read = [[chunk, 1, 10 * chunk] for chunk in range(100)]
+        for number in range(1, 6):
+            self.assertIn(1000, self.rows(SMALL)[1])
+            # Repeated reports of a host change nothing for an hour.
+            for step in (1, 2):
+                self.report(SMALL, f'h{number}', (1, step), read)
+        found = self.rows(SMALL)[1]
+        self.assertNotIn(1000, found)
+        self.assertEqual(100, len(found))
+
     def test_reports_of_hosts_are_summed_and_replaced(self):
         self.report(SMALL, 'h1', (1, 1), [[0, 1, 10]])
         self.report(SMALL, 'h2', (5, 1), [[0, 1, 30], [7, 1, 50]])

@@ -44,8 +44,8 @@ class TestMerging(base.TestCase):
         for host, run, number, rows in reports:
             before = hosts.get(host, profiles.Contribution())
             after = before.report(run, number, rows)
-            merged = profiles.replaced(merged, before.counted(),
-                                       after.counted())
+            merged = profiles.added(
+                profiles.without(merged, before.counted()), after.counted())
             hosts[host] = after
         self.assertEqual(sum_of(each.counted() for each in hosts.values()),
                          merged)
@@ -80,6 +80,41 @@ class TestMerging(base.TestCase):
         self.assertEqual(profiles.HOST_SHARE, merged[9][0])
         # Still a tenth of the most frequent: diffcached prefetches them.
         self.assertEqual(merged, profiles.chosen(merged, 0.1))
+
+    def test_one_host_adds_a_bounded_number_of_chunks(self):
+        others = {chunk: (3, 3000) for chunk in range(0, 400, 10)}
+        bad = profiles.Contribution()
+        for run in range(1, 6):
+            first = 10_000 * run
+            bad = bad.report(run, 1, {chunk: (16, 0) for chunk in range(
+                first, first + profiles.MOST_ROWS)}).beside(others)
+        merged = profiles.chosen(profiles.added(others, bad.counted()), 0.1)
+        self.assertLessEqual(others.keys(), merged.keys())
+        self.assertEqual(256, len(merged.keys() - others.keys()))
+        # The first that reports adds what it has read.
+        alone = profiles.Contribution().report(1, 1, {
+            chunk: (1, 1) for chunk in range(5000)})
+        self.assertEqual(alone, alone.beside({}))
+
+    def test_what_was_prefetched_and_not_read(self):
+        advised = {chunk: (16, 16 * chunk) for chunk in range(1000)}
+        for rows, expected in (
+                ({}, False),
+                # It still boots.
+                ({10: (1, 10)}, False),
+                ({chunk: (1, chunk) for chunk in range(200)}, False),
+                ({chunk: (1, chunk) for chunk in range(0, 1000, 2)}, False),
+                ({chunk: (1, chunk) for chunk in range(0, 1000, 3)}, True),
+                ({5000: (1, 70)}, True), ({5000: (1, 10 ** 6)}, True)):
+            self.assertEqual(expected, profiles.is_unread(advised, rows),
+                             rows)
+
+    def test_halves(self):
+        rows = {1: (16, 1600), 2: (3, 30), 3: (1, 5)}
+        self.assertEqual({1: (8, 800), 2: (1, 10)}, profiles.halved(rows))
+        self.assertEqual({}, profiles.without(profiles.halved(rows), rows))
+        self.assertEqual({2: (1, 20)}, profiles.without(
+            {1: (5, 50), 2: (3, 30)}, {1: (7, 10), 2: (2, 10), 9: (1, 1)}))
 
     def test_readers_from_which_on_a_chunk_is_a_hint(self):
         # As those of native/prefetch/src/threshold.rs.

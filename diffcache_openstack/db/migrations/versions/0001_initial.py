@@ -711,6 +711,7 @@ def _create_profile_contributions():
         sa.Column('host', sa.String(255), primary_key=True),
         sa.Column('run', sa.BigInteger, nullable=False),
         sa.Column('number', sa.BigInteger, nullable=False),
+        sa.Column('aged_at', _time()),
         sa.Column('past', _packed(), nullable=False),
         sa.Column('rows', _packed(), nullable=False),
         **_OPTIONS)

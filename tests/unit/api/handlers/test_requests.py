@@ -125,8 +125,8 @@ class TestSites(base.ApiTest):
         before = self.get('/v1/sites/edge/report?days=3650')['report']
         now = objects_base.now()
         self.write(history.put_boot, database.request(21, started_at=now))
-        self.write(history.put_requests, [database.request(
-            22, started_at=now, way=history.DOWNLOAD)])
+        self.write(history.put_request, database.request(
+            22, started_at=now, way=history.DOWNLOAD))
         report = self.get('/v1/sites/edge/report?days=3650')['report']
         self.assertEqual({'nova', 'glance', 'build'},
                          {way['way'] for way in report['requests']})

@@ -11,17 +11,30 @@
 #    under the License.
 """What agents exchange with a conductor about lazy boots."""
 
+from unittest import mock
+
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.endpoints import lazy
+from diffcache_openstack.conductor import servers
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_lazy_api
 from tests.unit.conductor.endpoints import test_agents
 from tests.unit.db import database
 
+SERVERS = [servers.Server(f's{number}', f'p{number}', 'ACTIVE')
+           for number in (1, 2)]
 PROFILE = '322bde76-949e-4c77-a812-310ab1466fc5'
 
 
-class TestExchange(test_agents.ConductorTest):
+class ExchangeTest(test_agents.ConductorTest):
+    """Nova names servers of two projects on each host."""
+
+    def prepare(self):
+        self.on = self.enterContext(mock.patch.object(
+            servers.Servers, 'on', return_value=SERVERS))
+
+
+class TestExchange(ExchangeTest):
 
     def setUp(self):
         super().setUp()
@@ -59,6 +72,21 @@ class TestExchange(test_agents.ConductorTest):
         self.assertIsNone(self.exchange('h2', {}, image='t2',
                                         projects=['p2']))
         self.assertEqual(found, self.exchange('h2', {}, image='t2'))
+
+    def test_without_a_server_of_the_project_nothing_is_exchanged(self):
+        self.exchange('h1', {0: (1, 10)}, image='t2')
+        self.on.return_value = SERVERS[1:]
+        for rows in ({}, {chunk: (16, 0) for chunk in range(100)}):
+            self.assertRaises(exceptions.Forbidden, self.exchange, 'h2', rows,
+                              image='t2')
+        self.on.side_effect = exceptions.ServiceUnavailable('Nova is down.')
+        self.assertRaises(exceptions.ServiceUnavailable, self.exchange, 'h3',
+                          {}, image='t2')
+        # What Nova said of the first host is known for a while.
+        found = self.exchange('h1', {}, image='t2')
+        self.assertEqual({0: (1, 10)}, found.rows)
+        # Profiles of public images are for all.
+        self.exchange('h2', {0: (1, 10)})
 
     def test_reads_of_several_projects_are_nobodys(self):
         self.assertIsNone(self.exchange('h1', {0: (1, 10)}, image='t2',
@@ -131,7 +159,7 @@ class TestNotCarrying(CarryTest):
     def test_what_was_carried_is_not_used(self):
         self.assertTrue(self.carry({3: (1, 10)}))
         self.conf.set_override('carry_profiles', False, 'lazy')
-        manager = lazy.LazyManager(self.conf, self.database, None)
+        manager = lazy.LazyManager(self.conf, self.database, None, None)
         self.assertIsNone(manager.carry_work(self.ctxt, 'hub', None))
         self.assertFalse(manager.report_carried(
             self.ctxt, 'hub', 't2', PROFILE, [[0, 1, 1]]))
@@ -139,9 +167,10 @@ class TestNotCarrying(CarryTest):
             self.ctxt, 'hub', 't2', ['p1'], 'small', 1, 1, [], None, None))
 
 
-class TestProjects(test_agents.ConductorTest):
+class TestProjects(ExchangeTest):
 
     def prepare(self):
+        super().prepare()
         self.conf.set_override('share_profiles', 'project', 'lazy')
 
     def test_public_images_teach_one_project(self):
