@@ -194,7 +194,7 @@ def set_defaults() -> None:
                        microversions.HEADER],
         expose_headers=['X-OpenStack-Request-ID', microversions.HEADER,
                         'Location', 'Retry-After'],
-        allow_methods=['GET', 'POST', 'PATCH', 'DELETE'])
+        allow_methods=sorted({route.method for route in handlers.routes()}))
 
 
 def load(conf: cfg.ConfigOpts) -> WSGI:

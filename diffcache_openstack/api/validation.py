@@ -15,6 +15,7 @@ import collections.abc
 import datetime
 import functools
 import json
+import re
 import math
 import typing
 import unicodedata
@@ -32,7 +33,14 @@ LOG = log.getLogger(__name__)
 _MOST_SHOWN = 200
 _HINTS = {'date-time': 'give it as 2026-01-31T22:00:00Z',
           'uuid': 'give it as 8-4-4-4-12 hexadecimal digits',
-          'printable': 'leave control characters out'}
+          'printable': 'leave out characters that control, that are not'
+                       ' visible, or that change the direction of text'}
+# Controls, formats (bidirectional ones, too), surrogates, separators of lines.
+_UNPRINTABLE = ('Cc', 'Cf', 'Cs', 'Zl', 'Zp')
+# Letters and marks without a glyph: joiners, fillers, selectors of variants.
+_INVISIBLE = re.compile(
+    '[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f'
+    '\uffa0\U000e0100-\U000e01ef]')
 _TRUE = ('true', '1', 'yes', 'on')
 _FALSE = ('false', '0', 'no', 'off')
 
@@ -58,9 +66,11 @@ def _is_uuid(value: object) -> bool:
 
 @_FORMATS.checks('printable')
 def _is_printable(value: object) -> bool:
-    # Names are shown in other users' terminals.
+    # Names are shown in other users' terminals, where one is to look like
+    # itself alone.
     return not isinstance(value, str) or not any(
-        unicodedata.category(character) == 'Cc' for character in value)
+        unicodedata.category(character) in _UNPRINTABLE
+        or _INVISIBLE.match(character) for character in value)
 
 
 class ResponseMismatch(Exception):

@@ -22,6 +22,7 @@ from oslo_config import cfg
 import requests
 
 from diffcache_openstack.clients import base
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keystone
 from diffcache_openstack.conf import nova
 
@@ -29,6 +30,9 @@ from diffcache_openstack.conf import nova
 # last in which servers of a cell that is down are left out of lists; from the
 # next on they are listed without most of their fields.
 MICROVERSION = '2.68'
+
+# Paths beside those of servers; no server has such an ID.
+_NO_SERVERS = ('detail', '.', '..')
 
 Document = dict[str, typing.Any]
 
@@ -51,7 +55,10 @@ class Nova(base.ServiceClient):
         """Return a server, as the owner of a token sees it.
 
         :param token: None for the service's own credentials
+        :raises NotFound: it is not known to Nova
         """
+        if server_id in _NO_SERVERS:
+            raise exceptions.NotFound(f'Nova has no server {server_id!r}.')
         with self._call(f'show server {server_id}') as own:
             compute = own if token is None else self._as_user(own, token)
             return compute.servers.get(

@@ -87,17 +87,30 @@ def rows_by_key(session: Reader, query: sa.Select,
     return cut([entry(row) for row in rows.mappings()], page, key.key)
 
 
-def part_by_time(session: Reader, query: sa.Select,
-                 table: typing.Any, page: Page,
-                 when: orm.InstrumentedAttribute) -> Part:
+class Latest(typing.NamedTuple):
+    """The order of rows by time, the latest first.
+
+    :ivar when: column of time of a model, whose column ``id`` makes the order
+        total
+    :ivar visible: query of rows that a marker may name: one that is not
+        visible is as unknown as one that does not exist
+    """
+
+    when: orm.InstrumentedAttribute
+    visible: sa.Select
+
+
+def part_by_time(session: Reader, query: sa.Select, order: Latest, page: Page
+                 ) -> Part:
     """Select a part of a query's rows, the latest first.
 
-    :param table: the model, whose column ``id`` makes the order total
-    :param when: its column of time
-    :raises InvalidInput: no row has the marker's id
+    :raises InvalidInput: no visible row has the marker's id
     """
+    when = order.when
+    table = when.class_
     if page.marker is not None:
-        since = session.scalar(sa.select(when).where(table.id == page.marker))
+        since = session.scalar(order.visible.with_only_columns(when).where(
+            table.id == page.marker))
         if since is None:
             raise exceptions.InvalidInput(
                 f'The marker {page.marker} names no entry; begin again'

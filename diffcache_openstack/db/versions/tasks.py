@@ -296,9 +296,10 @@ def list_tasks(session: listing.Reader, viewer: listing.Viewer,
     :param filters: server_id, version_id, project_id, state, kind
     """
     table = models.VersionTask
-    query = listing.narrowed(_visible(viewer), table, filters, _FILTERS)
-    part = listing.part_by_time(session, query, table, page,
-                                table.created_at)
+    visible = _visible(viewer)
+    part = listing.part_by_time(
+        session, listing.narrowed(visible, table, filters, _FILTERS),
+        listing.Latest(table.created_at, visible), page)
     _complete(part.entries)
     return part
 

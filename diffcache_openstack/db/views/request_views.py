@@ -44,8 +44,9 @@ def list_requests(session: listing.Reader,
         query = query.where(table.started_at >= filters['since'])
     if 'until' in filters:
         query = query.where(table.started_at < filters['until'])
-    return listing.part_by_time(session, query, table, page,
-                                table.started_at)
+    return listing.part_by_time(
+        session, query, listing.Latest(table.started_at, sa.select(table)),
+        page)
 
 
 def summary(session: listing.Reader, site: str, since: datetime.datetime

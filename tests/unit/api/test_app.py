@@ -241,6 +241,14 @@ class TestConfigured(base.ApiTest):
         self.client = base.werkzeug_test.Client(
             app.build(self.conf, self.services))
 
+    def test_known_origin_may_use_all_methods(self):
+        for method in {route.method for route in handlers.routes()}:
+            response = self.client.options('/v1/hosts', headers={
+                'Origin': 'https://dashboard.example',
+                'Access-Control-Request-Method': method})
+            self.assertIn(method, response.headers.get(
+                'Access-Control-Allow-Methods', ''))
+
     def test_known_origin_may_send_our_headers(self):
         response = self.client.options('/v1/hosts', headers={
             'Origin': 'https://dashboard.example',

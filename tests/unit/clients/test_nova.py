@@ -61,6 +61,13 @@ class TestRequests(NovaTest):
             self.nova.aggregates()
         self.assertEqual(1, self.cloud.logins)
 
+    def test_what_is_a_path_of_nova_is_no_server(self):
+        self.cloud.answer('GET', '/compute/v2.1/servers/detail',
+                          openstack_apis.Answer(document={'servers': []}))
+        for name in ('detail', '.', '..'):
+            self.assertRaises(exceptions.NotFound, self.nova.server, name)
+        self.assertEqual([], self.cloud.requests)
+
     def test_a_users_token_is_passed_on(self):
         self.cloud.answer('GET', '/compute/v2.1/servers/a%2Fb',
                           openstack_apis.Answer(document={'server': {

@@ -260,7 +260,7 @@ impl HttpSource {
         }
         let received = response.headers().get("content-range");
         let received = received.and_then(|value| value.to_str().ok()).unwrap_or("");
-        if !received.starts_with(&format!("bytes {range}/")) {
+        if !is_of(received, &range) {
             return Err(SourceError::OtherRange {
                 asked: range,
                 received: received.to_owned(),
@@ -278,5 +278,30 @@ impl HttpSource {
         // The connection is used again only if its end was read.
         let _ = body.read(&mut [0])?;
         Ok(())
+    }
+}
+
+/// A `Content-Range` is of a range; names of units are in any case.
+fn is_of(received: &str, range: &str) -> bool {
+    received.split_once(' ').is_some_and(|(unit, span)| {
+        unit.eq_ignore_ascii_case("bytes")
+            && span
+                .split_once('/')
+                .is_some_and(|(found, _)| found == range)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_of_ranges_are_in_any_case() {
+        for received in ["bytes 0-9/10", "Bytes 0-9/*", "BYTES 0-9/10"] {
+            assert!(is_of(received, "0-9"), "{received}");
+        }
+        for received in ["", "bytes", "bytes 0-99/100", "bytes 0-9", "items 0-9/10"] {
+            assert!(!is_of(received, "0-9"), "{received}");
+        }
     }
 }

@@ -438,9 +438,13 @@ pub fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usi
     Ok(Some((head, length)))
 }
 
-/// `bytes a-b/size` as (a, b + 1, size).
+/// `bytes a-b/size` as (a, b + 1, size); units are in any case.
 fn parse_content_range(text: &str) -> Option<(u64, u64, u64)> {
-    let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (unit, span) = text.split_once(' ')?;
+    if !unit.eq_ignore_ascii_case("bytes") {
+        return None;
+    }
+    let (range, size) = span.split_once('/')?;
     let (first, last) = range.split_once('-')?;
     let end = last.parse::<u64>().ok()?.checked_add(1)?;
     Some((first.parse().ok()?, end, size.parse().ok()?))
@@ -455,7 +459,7 @@ mod tests {
     fn heads_of_responses_are_read_strictly() {
         let mut reusable = true;
         let text =
-            b"HTTP/1.1 206 OK\r\nContent-Length: 3\r\nContent-Range: bytes 2-4/10\r\n\r\nabc";
+            b"HTTP/1.1 206 OK\r\nContent-Length: 3\r\nContent-Range: Bytes 2-4/10\r\n\r\nabc";
         let (head, length) = parse_head(text, &mut reusable).unwrap().unwrap();
         assert_eq!(
             (head.status, head.length, head.range),

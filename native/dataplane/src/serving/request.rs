@@ -282,7 +282,12 @@ pub fn route(path: &str) -> Result<Route, RequestError> {
 
 /// The bytes `start..end` that a `Range` header asks of an object of `size` bytes; `None` if it asks for all.
 pub fn resolve_range(range: &str, size: u64) -> Result<Option<(u64, u64)>, RequestError> {
-    let Some(spec) = range.strip_prefix("bytes=") else {
+    // Names of units are in any case.
+    let spec = match range.split_once('=') {
+        Some((unit, spec)) if unit.eq_ignore_ascii_case("bytes") => Some(spec),
+        _ => None,
+    };
+    let Some(spec) = spec else {
         // Units this server does not know are ignored, as RFC 9110 (14.2) asks.
         return Ok(None);
     };

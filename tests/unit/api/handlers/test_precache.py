@@ -221,11 +221,15 @@ class TestChanges(JobTest):
             timeout=base.test_agents.ANSWER_SECONDS))
 
     def test_names_that_would_write_into_other_peoples_terminals(self):
-        for name in ('a\x00b', '\x1b[2J', 'two\nlines', '\x9b1m'):
+        for name in ('a\x00b', '\x1b[2J', 'two\nlines', '\x9b1m',
+                     # Bidirectional, or not visible.
+                     'gpj.\u202exe', 'a\u2066b', 'a\u200bb', 'a\u200db',
+                     'a\ufeff', 'a\u00adb', 'a\u061cb', 'a\u2028b', '\u3164',
+                     'a\ufe0f', 'a\U000e0041', 'a\U000e0100'):
             error = self.refused(400, 'POST', PATH, {'precache_job': {
                 'images': ['t1'], 'hosts': ['h1'], 'name': name}})
             self.assertIn('precache_job/name', error['detail'])
-            self.assertIn('control characters', error['detail'])
+            self.assertIn('characters that control', error['detail'])
 
     def test_half_of_a_character_is_no_text(self):
         for values in ({'images': ['\ud800']}, {'name': 'a\udfff'},

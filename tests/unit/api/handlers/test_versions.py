@@ -12,6 +12,7 @@
 """Versions of servers over the API, with a host that does what it is told."""
 
 import json
+import uuid
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import models
@@ -202,6 +203,20 @@ class TestListing(VersionsTest):
         part = self.get(f'{PATH}?limit=1')
         self.assertEqual(second['id'], part['versions'][0]['id'])
         self.assertIn('marker', part['versions_links'][0]['href'])
+
+    def test_markers_of_another_project_are_as_unknown_ones(self):
+        version = self.save()
+        task = self.get(TASKS)['version_tasks'][0]
+        for path, own, others in ((PATH, version['id'], 'state=error'),
+                                  (TASKS, task['id'], 'kind=forget')):
+            self.get(f'{path}?marker={own}')
+            # Filters do not hide what one has seen.
+            self.get(f'{path}?{others}&marker={own}')
+            unknown = str(uuid.UUID(int=7))
+            errors = [self.refused(400, 'GET', f'{path}?marker={marker}',
+                                   user='other')['detail'].replace(marker, 'X')
+                      for marker in (own, unknown)]
+            self.assertEqual(errors[0], errors[1])
 
     def test_another_project_sees_nothing(self):
         version = self.save()
