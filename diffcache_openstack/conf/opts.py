@@ -15,9 +15,13 @@ There is no global configuration: each service gets its own object, so that
 several roles and several sites can run in one process.
 """
 
+import collections
 import collections.abc
+import difflib
+import functools
 import importlib
 import importlib.metadata
+import pathlib
 import pkgutil
 import types
 import typing
@@ -107,7 +111,8 @@ def new_config(argv: collections.abc.Sequence[str] | None = None,
         unless ``argv`` is None too, in which case none is read
     :param help_text: name and description of the program for ``--help``
     :raises oslo_config.cfg.Error: an unknown argument, a file that cannot be
-        read or a value that does not fit its option
+        read, an option that none of our groups has, or a value that does not
+        fit its option
     """
     conf = cfg.ConfigOpts()
     register_all(conf)
@@ -130,3 +135,54 @@ def parse(conf: cfg.ConfigOpts,
     conf(list(argv or ()), project=PROJECT, prog=program, version=version,
          default_config_files=None if files is None else list(files),
          description=description)
+    for path in conf.config_file or ():
+        _check_names(path)
+    for directory in conf.config_dir or ():
+        for each in sorted(pathlib.Path(directory).glob('*.conf')):
+            _check_names(str(each))
+
+
+# Groups whose further options are another project's.
+_SHARED = ('profiler',)
+
+
+class UnknownOptionError(cfg.Error):
+    """A file has an option that its group does not have."""
+
+
+def _check_names(path: str) -> None:
+    """Check that a file has no option in our groups that these do not have.
+
+    The groups of other projects, and those to which Keystone's plug-ins add
+    their options, are not checked.
+
+    :raises UnknownOptionError: it has
+    """
+    sections: dict[str, dict[str, list[str]]] = {}
+    cfg.ConfigParser(path, sections).parse()
+    known = _names()
+    for section, options in sections.items():
+        names = known.get(section)
+        if names is None or 'auth_type' in names or section in _SHARED:
+            continue
+        for option in options:
+            if option.replace('-', '_') not in names:
+                near = difflib.get_close_matches(option, names, 1)
+                raise UnknownOptionError(
+                    f'{path}: group [{section}] has no option {option!r}'
+                    + (f'; did you mean {near[0]!r}?' if near else
+                       '; remove it.'))
+
+
+@functools.cache
+def _names() -> dict[str, frozenset[str]]:
+    """Return the names of the options of our groups, former ones too."""
+    found: dict[str, set[str]] = collections.defaultdict(set)
+    for group, options in list_opts():
+        name = getattr(group, 'name', group)
+        for option in options:
+            found[name].add(option.dest)
+            for former in option.deprecated_opts:
+                found[former.group or name].add(
+                    (former.name or option.name).replace('-', '_'))
+    return {name: frozenset(options) for name, options in found.items()}

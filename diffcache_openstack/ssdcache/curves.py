@@ -34,6 +34,8 @@ MAX_SIZES = 1 << 20
 MAX_SIZE = (1 << 63) - 1
 # Sizes that are shown of each volume, at most, unless some are named.
 SHOWN = 100
+# Of fewer sampled blocks, a curve may be anything.
+FEWEST_SAMPLES = 100
 
 _Progress = collections.abc.Callable[[int, int], None]
 

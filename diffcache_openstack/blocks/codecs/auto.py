@@ -44,6 +44,9 @@ _SAMPLE = 1 << 14
 _SMALLEST_BLOCK = 256
 _BLOCK_UNIT = 128
 _LONGEST_WINDOW = 8192
+#: Bytes of both images for one of the patch, from which on no attempt is worth
+#: reading them.
+_WORTH = 100_000
 #: Standard deviations that an estimate is lowered by: one sample in 30,000
 #: is farther off.
 _DEVIATIONS = 4
@@ -163,6 +166,11 @@ class _Contest:
         return None
 
     def _against_rdiff(self) -> str | None:
+        size = self._found().patch_size
+        if size < sum(map(os.path.getsize, (self._base, self._target))) \
+                // _WORTH:
+            return (f'the smallest patch has {size} bytes, and it reads both'
+                    f' images to the end, holes too')
         with native.translated():
             sample = _native.overlap_estimate(
                 self._base, self._target, _window(self._base), _SAMPLE,

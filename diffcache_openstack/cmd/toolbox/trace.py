@@ -173,6 +173,13 @@ class Curve(quick.Quick, show.ShowOne):
         with progress.of(self, 'curve') as bar:
             document = curves.analyse(args.trace, _analysis(args),
                                       args.sizes, bar)
+        for name, volume in document['volumes'].items():
+            count = round(volume['distinct'] * volume['sampled'])
+            if volume['sampled'] < 1 and count < curves.FEWEST_SAMPLES:
+                self.app.LOG.warning(
+                    'The hits of volume %s are those of a sample of about %d'
+                    ' blocks, which says little; sample more with --rate or'
+                    ' --samples, or choose --method exact', name, count)
         shown = {'volumes': _Curves, 'seconds': _Rounded,
                  'references_per_second': _Rounded}
         return list(document), [

@@ -136,6 +136,37 @@ fn trimming_zeroes_what_is_free_and_nothing_else() {
     }
 }
 
+/// The label of a ZFS pool, as far as it tells that there is one.
+const ZFS: &[u8] = b"\x01\x01\0\0\0\0\0\0\0\0\0\x01";
+
+/// Asserts that nothing is trimmed in an image that has a ZFS label somewhere, nor called stale in a patch to it.
+fn assert_left_alone(mut image: Vec<u8>, label: usize) {
+    image[label..label + ZFS.len()].copy_from_slice(ZFS);
+    let found = survey(&image).unwrap();
+    assert!(found.free.is_empty() && !found.is_known());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("output");
+    let error = trim(&image, &path, &Task::default()).unwrap_err();
+    assert!(
+        error.to_string().contains("signature of another"),
+        "{error}"
+    );
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_disk_that_became_a_zfs_pool_is_left_alone() {
+    for volume in [&EXT4, &XFS] {
+        let size = volume.as_slice().len() / (256 << 10) * (256 << 10);
+        for label in [0, 256 << 10, size - (512 << 10), size - (256 << 10)] {
+            assert_left_alone(volume.to_vec(), label + (16 << 10));
+            assert_left_alone(partitioned(volume), (1 << 20) + label + (16 << 10));
+        }
+        // A pool on the disk whose old table of partitions is still there.
+        assert_left_alone(partitioned(volume), 16 << 10);
+    }
+}
+
 #[test]
 fn a_patch_tells_how_much_of_it_is_stale() {
     let dir = tempfile::tempdir().unwrap();

@@ -44,6 +44,14 @@ pub enum SimulateError {
     /// The rows of the report are too many
     #[error("the occupancy has more than {MAX_SAMPLES} numbers; choose a longer interval")]
     Samples,
+    /// A request is earlier than one before
+    #[error("a request at {time_us} us comes after one at {latest} us, and epochs are of time; sort the trace by time")]
+    Unsorted {
+        /// When the request was.
+        time_us: u64,
+        /// When the latest was before it.
+        latest: u64,
+    },
     /// A block is beyond the largest volume
     #[error("volume {volume}: block {block} is beyond the largest volume")]
     Block {
@@ -280,7 +288,10 @@ impl Simulation {
         let Some(epochs) = &mut self.epochs else {
             return Ok(());
         };
-        let (first, _) = self.times_us.unwrap_or((time_us, time_us));
+        let (first, latest) = self.times_us.unwrap_or((time_us, time_us));
+        if time_us < latest {
+            return Err(SimulateError::Unsorted { time_us, latest });
+        }
         match epochs.due(time_us.saturating_sub(first)) {
             Some(Due::End(ended_us)) => self.decide(ended_us, decide),
             Some(Due::Look(looked_us)) => self.look(looked_us, decide),

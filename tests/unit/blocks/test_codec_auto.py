@@ -54,6 +54,15 @@ class AutoTest(base.TestCase):
                              self.path('patch')))
         return choice
 
+    def test_a_patch_that_is_next_to_nothing_has_no_image_read_again(self):
+        for name in ('sparse', 'same'):
+            with open(self.path(name), 'wb') as image:
+                image.truncate(256 << 20)
+        choice = self.create('sparse', 'same')
+        self.assertEqual('block', choice.info.codec)
+        self.assertIn('rdiff not tried: the smallest patch has',
+                      choice.reason)
+
     def test_raw_images(self):
         choice = self.create('base', 'target')
         self.assertEqual('block', choice.info.codec)

@@ -63,6 +63,30 @@ class TestNewConfig(base.TestCase):
             cfg.ConfigFileValueError, lambda: conf.agent.cache_capacity)
         self.assertIn('cache_capacity', str(error))
 
+    def test_an_option_of_ours_that_is_misspelt_is_an_error(self):
+        for text, unknown in (
+                ('[agent]\ncache_capacty = 1GB\n', 'cache_capacity'),
+                ('[lazy]\nnothing_like_that = 1\n', 'remove it'),
+                ('[agent]\nstate-dir = /tmp\n[planner]\nhops = 1\n', None),
+                # What others have, and what plug-ins of Keystone add.
+                ('[keystone_authtoken]\nx = 1\n[nova]\nx = 1\n[y]\nz = 1\n',
+                 None)):
+            path = self.write_file('diffcache.conf', text.encode())
+            if unknown is None:
+                opts.new_config(['--config-file', str(path)])
+                continue
+            error = self.assertRaises(opts.UnknownOptionError,
+                                      opts.new_config,
+                                      ['--config-file', str(path)])
+            self.assertIn(unknown, str(error))
+            self.assertIn(str(path), str(error))
+
+    def test_every_option_of_the_sample_is_known(self):
+        for group, options in own_opts():
+            path = self.write_file('all.conf', (f'[{group.name}]\n' + ''.join(
+                f'{option.name} = \n' for option in options)).encode())
+            opts._check_names(str(path))
+
     def test_name_of_host_has_no_room_for_topics_of_others(self):
         conf = opts.new_config()
         self.assertRaises(ValueError, conf.set_override, 'host', 'a b*#',

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{ext4, has_other_signature, partitions, xfs, Range, Refusal, Volume};
+use super::{ext4, partitions, signatures, xfs, Range, Refusal, Volume};
 use crate::source::ReadAt;
 
 /// What is kept of an image at most: some 40 MiB, wherever the pieces are kept.
@@ -263,7 +263,7 @@ impl ArrivingFiles {
 fn open(volume: &Volume<'_>, tables: usize) -> Result<Option<Box<dyn Files>>, Refusal> {
     Ok(
         match (ext4::recognises(volume)?, xfs::recognises(volume)?) {
-            (true, false) if !has_other_signature(volume)? => {
+            (true, false) if !signatures::in_head(volume, "ext4")? => {
                 Some(Box::new(ext4::Arriving::open(volume, tables)?))
             }
             (false, true) => Some(Box::new(xfs::Arriving::open(volume)?)),

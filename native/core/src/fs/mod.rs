@@ -12,6 +12,7 @@ mod arriving;
 mod ext4;
 mod files;
 mod partitions;
+mod signatures;
 mod trim;
 mod xfs;
 
@@ -212,7 +213,17 @@ impl Words<'_> {
 /// Only those of reading the image. What cannot be understood is no error: it counts as used.
 pub fn survey(image: &dyn ReadAt) -> Result<Survey, SourceError> {
     let mut survey = Survey::default();
-    for (start, end) in partitions::find(image)? {
+    let partitions = partitions::find(image)?;
+    let all = Volume {
+        image,
+        start: 0,
+        size: image.len(),
+    };
+    let beside = match partitions.as_slice() {
+        [] | [(0, _)] => None,
+        _ => signatures::beside_partitions(&all)?,
+    };
+    for (start, end) in partitions {
         let volume = Volume {
             image,
             start,
@@ -220,6 +231,10 @@ pub fn survey(image: &dyn ReadAt) -> Result<Survey, SourceError> {
         };
         let Some((kind, ranges)) = free_space(&volume)? else {
             continue;
+        };
+        let ranges = match beside {
+            Some(other) => Err(format!("the disk has partitions, and {}", not_alone(other))),
+            None => ranges,
         };
         let free = ranges.map(|ranges| {
             let free = ranges.iter().map(|(from, to)| to - from).sum();
@@ -237,58 +252,32 @@ pub fn survey(image: &dyn ReadAt) -> Result<Survey, SourceError> {
     Ok(survey)
 }
 
+fn not_alone(other: &str) -> String {
+    format!("it has the signature of another filesystem or volume, too ({other})")
+}
+
 /// A filesystem's kind, and what is free in it or why that is not known.
 type FreeSpace = (&'static str, Result<Vec<Range>, String>);
 
 /// Reads the free space of a volume's filesystem, if it has one of a known kind.
 fn free_space(volume: &Volume<'_>) -> Result<Option<FreeSpace>, SourceError> {
-    let ext4 = ext4::recognises(volume)?;
-    let xfs = xfs::recognises(volume)?;
-    let (kind, ranges) = match (ext4, xfs) {
+    let kind = match (ext4::recognises(volume)?, xfs::recognises(volume)?) {
         (false, false) => return Ok(None),
-        (true, _) if has_other_signature(volume)? || xfs => {
-            return Ok(Some((
-                "ext4",
-                Err("it has the signature of another filesystem or volume, too".to_owned()),
-            )))
-        }
-        (true, _) => ("ext4", ext4::free(volume)),
-        (_, true) => ("xfs", xfs::free(volume)),
+        (true, _) => "ext4",
+        (false, true) => "xfs",
+    };
+    if let Some(other) = signatures::other(volume, kind)? {
+        return Ok(Some((kind, Err(not_alone(other)))));
+    }
+    let ranges = match kind {
+        "ext4" => ext4::free(volume),
+        _ => xfs::free(volume),
     };
     match ranges {
         Ok(ranges) => Ok(Some((kind, Ok(ranges)))),
         Err(Refusal::Reason(reason)) => Ok(Some((kind, Err(reason)))),
         Err(Refusal::Source(error)) => Err(error),
     }
-}
-
-/// Signatures of what may be stored where an old ext4 superblock was never wiped: (offset, bytes).
-const SIGNATURES: [(u64, &[u8]); 8] = [
-    (0, b"LUKS\xba\xbe"),
-    (512, b"LABELONE"),
-    (0, b"LABELONE"),
-    (4086, b"SWAPSPACE2"),
-    (65_600, b"_BHRfS_M"),
-    (0, b"\xfc\x4e\x2b\xa9"),
-    (4096, b"\xfc\x4e\x2b\xa9"),
-    (54, b"FAT"),
-];
-
-/// Returns whether a volume has the signature of a format that is not read here.
-fn has_other_signature(volume: &Volume<'_>) -> Result<bool, SourceError> {
-    for (offset, mark) in SIGNATURES {
-        let mut found = vec![0; mark.len()];
-        if offset + mark.len() as u64 > volume.size {
-            continue;
-        }
-        volume
-            .image
-            .read_exact_at(&mut found, volume.start + offset)?;
-        if found == mark {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]

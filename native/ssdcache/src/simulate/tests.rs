@@ -229,6 +229,19 @@ fn sizes_are_decided_after_each_epoch() {
 }
 
 #[test]
+fn epochs_take_requests_in_the_order_of_time() {
+    let trace = "1,a,r,0,1\n9,a,r,0,1\n8,a,r,0,1\n";
+    let found = run(scenario(4, epochs_of(5)), trace);
+    let expected = SimulateError::Unsorted {
+        time_us: 8,
+        latest: 9,
+    };
+    assert_eq!(found.unwrap_err().to_string(), expected.to_string());
+    // Without epochs their order is that of the trace.
+    assert!(run(scenario(4, Sharing::Unified), trace).is_ok());
+}
+
+#[test]
 fn a_decision_can_stop_it() {
     let mut stop = |_: u64, _: Vec<EpochVolume>| None;
     let reader = Reader::new(&b"1,a,r,0,1\n9,a,r,0,1\n"[..]).unwrap();

@@ -68,6 +68,14 @@ class TestCurve(TraceTestCase):
             self.assertEqual(('shards', [[2, 2]]), (
                 found['method'], found['volumes']['b']['hits']))
 
+    def test_a_sample_of_few_blocks_says_so(self):
+        trace = self.write_file('many.csv', b''.join(
+            b'%d,a,r,%d,4096\n' % (n, n % 500 * 4096) for n in range(1000)))
+        for words, warns in ((('--rate', '0.001'), True), ((), False)):
+            code, out, err = self.run_command(
+                trace, '-f', 'json', '--method', 'shards', *words)
+            self.assertEqual((0, warns), (code, 'says little' in err), err)
+
     def test_larger_blocks(self):
         found = self.curve('--block', '8192')
         self.assertEqual((8192, [[1, 1]]), (
