@@ -15,8 +15,8 @@ import collections.abc
 import datetime
 import functools
 import json
-import re
 import math
+import re
 import typing
 import unicodedata
 

@@ -179,10 +179,10 @@ def _names() -> dict[str, frozenset[str]]:
     """Return the names of the options of our groups, former ones too."""
     found: dict[str, set[str]] = collections.defaultdict(set)
     for group, options in list_opts():
-        name = getattr(group, 'name', group)
+        name = str(group.name)
         for option in options:
             found[name].add(option.dest)
             for former in option.deprecated_opts:
-                found[former.group or name].add(
+                found[str(former.group or name)].add(
                     (former.name or option.name).replace('-', '_'))
     return {name: frozenset(options) for name, options in found.items()}

@@ -237,7 +237,8 @@ def _contribution(row):
 def _put(session, profile_id, host, contribution, aged_at=None):
     session.merge(lazy_models.ProfileContribution(
         profile_id=profile_id, host=host, run=contribution.run,
-        number=contribution.number, aged_at=aged_at, past=profiles.packed(contribution.past),
+        number=contribution.number, aged_at=aged_at,
+        past=profiles.packed(contribution.past),
         rows=profiles.packed(contribution.rows)))
 
 

@@ -22,8 +22,8 @@ replaced, not added to: a report may be repeated or overtaken. When its record
 begins anew, so does a run, and the former one is kept as its past.
 
 Hosts may be wrong, or lie. One host adds a bounded number of chunks to those
-that others have read, and counts for a bounded number of instances. If what its
-own instances read is not what others made them prefetch, what others have
+that others have read, and counts for a bounded number of instances. If what
+its own instances read is not what others made them prefetch, what others have
 counted is halved.
 """
 
@@ -102,9 +102,12 @@ class Contribution(typing.NamedTuple):
         if not others or len(new) <= most:
             return self
         dropped = new.keys() - bounded(new, most).keys()
-        return self._replace(**{
-            name: {chunk: row for chunk, row in getattr(self, name).items()
-                   if chunk not in dropped} for name in ('past', 'rows')})
+        return self._replace(past=_except(self.past, dropped),
+                             rows=_except(self.rows, dropped))
+
+
+def _except(rows: Rows, dropped: collections.abc.Collection[int]) -> Rows:
+    return {chunk: row for chunk, row in rows.items() if chunk not in dropped}
 
 
 def parse(rows: collections.abc.Iterable[collections.abc.Sequence[int]],
