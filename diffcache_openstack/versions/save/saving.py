@@ -172,7 +172,17 @@ class _Save:
         self._states.take_snapshot(request, state, version_id)
         compared = self._comparison(state, base, parent)
         before = state.mark()
-        saved = self._save_disk(request, state, base, compared, progress)
+        try:
+            saved = self._save_disk(self._opened, request, state, base,
+                                    compared, progress)
+        except (exceptions.IntegrityError, exceptions.ObjectMissing) as exc:
+            LOG.warning('Saving all of %s, since what the store has of it '
+                        'cannot be read: %s', request.disk, exc)
+            compared = _Comparison(None, None, None)
+            with self._access.empty(self._head) as alone:
+                saved = self._save_disk(
+                    alone, dataclasses.replace(request, alpha=0.0), state,
+                    base, compared, progress)
         if state.mark() != before:
             raise exceptions.Busy(
                 f'{request.disk} was written to while it was read: stop its '
@@ -261,7 +271,8 @@ class _Save:
                                                               version)
         return self._usable[version.id]
 
-    def _save_disk(self, request: save_request.SaveRequest,
+    def _save_disk(self, opened: _native.BlockStore,
+                   request: save_request.SaveRequest,
                    state: disk_states.DiskState, base: catalogue.Base | None,
                    compared: _Comparison, progress: Progress
                    ) -> _native.SavedDisk:
@@ -269,13 +280,13 @@ class _Save:
             self._staging, self._head.next_version, self._head.next_pack,
             self._head.next_map, self._access.level,
             self._journal(request, state, base))
-        with (disk_files.reading(state.path) as opened,
+        with (disk_files.reading(state.path) as path,
               native_errors.translated()):
             source = _native.DiskSource(
-                opened, state.info['format'], state.snapshot,
+                path, state.info['format'], state.snapshot,
                 has_base=base is not None, base_id=base.id if base else None,
                 rate=request.rate)
-            return self._opened.save_disk(
+            return opened.save_disk(
                 source, compared.reference(base), target,
                 compared.other_parent(), self._regrouping(request, base),
                 progress)

@@ -365,16 +365,7 @@ class StoreAccess:
         """
         head.damage = {}
         with self._local() as local:
-            with native_errors.translated():
-                opened = _native.BlockStore(
-                    head.block_size, self.key,
-                    _reader(self.store.read if self.store.ranged
-                            else local.read))
-                if self.key is not None and head.key_number > 1:
-                    # Loads cryptography, which other stores do not need.
-                    from diffcache_openstack.versions.store import key_chain
-                    opened.set_keys(head.key_number,
-                                    key_chain.former_keys(head, self.key))
+            opened = self._new_blocks(head, local)
             self._add_packs(head, opened, local)
             for number, blob in head.maps.items():
                 with _noted(blob.blob, head.damage):
@@ -385,6 +376,28 @@ class StoreAccess:
                 yield opened
             finally:
                 opened.close()
+
+    @contextlib.contextmanager
+    def empty(self, head: catalogue.Catalogue
+              ) -> Iterator[_native.BlockStore]:
+        """Open a catalogue as if it had no blocks: none can be shared."""
+        with self._local() as local:
+            opened = self._new_blocks(head, local)
+            self._add_bases(head, opened, local)
+            yield opened
+
+    def _new_blocks(self, head: catalogue.Catalogue, local: '_LocalFiles'
+                    ) -> _native.BlockStore:
+        with native_errors.translated():
+            opened = _native.BlockStore(
+                head.block_size, self.key,
+                _reader(self.store.read if self.store.ranged else local.read))
+            if self.key is not None and head.key_number > 1:
+                # Loads cryptography, which other stores do not need.
+                from diffcache_openstack.versions.store import key_chain
+                opened.set_keys(head.key_number,
+                                key_chain.former_keys(head, self.key))
+        return opened
 
     def _add_bases(self, head: catalogue.Catalogue,
                    opened: _native.BlockStore, local: '_LocalFiles'

@@ -266,6 +266,7 @@ fn read_record(body: &[u8], block_size: u32, left: &mut Interrupted) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const SIZE: u32 = 512;
 
@@ -338,6 +339,41 @@ mod tests {
             // What was torn off is gone for good.
             let (_, again) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
             assert_eq!(again.map(|left| left.state), left.map(|left| left.state));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_records_are_answered(
+            bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..400), 0..4),
+            numbers in proptest::collection::vec(prop_oneof![0..4u64, any::<u64>()], 9),
+            tail in proptest::collection::vec(any::<u8>(), 0..60),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("journal");
+            let key = [7; KEY_LEN];
+            let mut bytes = [MAGIC.as_slice(), &key].concat();
+            for (at, mut body) in bodies.into_iter().enumerate() {
+                if at % 2 == 0 {
+                    // What begins as a record does.
+                    let head = numbers.iter().flat_map(|number| number.to_le_bytes());
+                    body = head.chain(body).collect();
+                }
+                bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
+                bytes.extend_from_slice(&body);
+                bytes.extend_from_slice(&frame_check(&body));
+            }
+            bytes.extend_from_slice(&tail);
+            std::fs::write(&path, &bytes).unwrap();
+            let (_, left) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
+            if let Some(left) = left {
+                let size = left.rest.blocks.len() + left.rest.names.len() * NAME_LEN;
+                prop_assert!(size + left.state.runs.len() + left.frames.len() <= bytes.len());
+            }
+            // What is left of it is read again, and is the same.
+            let (_, first) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
+            let (_, again) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
+            prop_assert_eq!(first.map(|left| left.state), again.map(|left| left.state));
         }
     }
 

@@ -98,3 +98,50 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     word.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(word)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Task;
+    use proptest::prelude::*;
+
+    fn sealed(manifest: &Manifest, groups: u32, lengths: &[u8]) -> Vec<u8> {
+        let mut head = MAGIC.to_vec();
+        head.extend_from_slice(&VERSION.to_le_bytes());
+        head.extend_from_slice(&(GROUP_LEAVES as u32).to_le_bytes());
+        head.extend_from_slice(&manifest.size().to_le_bytes());
+        head.extend_from_slice(&groups.to_le_bytes());
+        head.resize(32, 0);
+        head.extend_from_slice(&manifest.content_id());
+        head.extend_from_slice(blake3::hash(lengths).as_bytes());
+        head.resize(HEADER_LEN, 0);
+        head.extend_from_slice(lengths);
+        head
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_lengths_are_answered_and_bounded(
+            leaves in 1u64..80,
+            groups in prop_oneof![0u32..12, any::<u32>()],
+            lengths in proptest::collection::vec(prop_oneof![1u32..70_000, any::<u32>()], 0..12),
+            more in 0u64..3,
+            noise in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let content = vec![7u8; (leaves * crate::manifest::LEAF_SIZE) as usize];
+            let manifest = Manifest::from_source(&content, &Task::default()).unwrap();
+            let bytes: Vec<u8> = lengths.iter().flat_map(|length| length.to_le_bytes()).collect();
+            let form = sealed(&manifest, groups, &bytes);
+            let total = lengths.iter().fold(form.len() as u64, |sum, length| sum + u64::from(*length));
+            if let Ok(index) = Index::parse(&form, total + more, &manifest) {
+                prop_assert_eq!(more, 0);
+                let end = index.frames().last().map_or(0, |frame| frame.offset + frame.length as u64);
+                prop_assert_eq!(end, total);
+                prop_assert!(index.frames().iter().all(|frame| frame.length <= frame.raw));
+            }
+            let _ = Index::parse(&noise, noise.len() as u64, &manifest);
+        }
+    }
+}

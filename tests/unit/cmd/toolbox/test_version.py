@@ -15,6 +15,7 @@ import io
 import json
 import logging
 import random
+import subprocess
 import unittest
 from unittest import mock
 
@@ -144,6 +145,18 @@ class TestVersionCommands(VersionCommandTest):
         shown = self.call_json('show', third['version'][:8])
         self.assertEqual(third['version'], shown['version'])
 
+    def test_a_series_that_does_not_exist_is_not_pruned(self):
+        self.save()
+        code, out, err = self.call('prune', '--store', self.uri, '--series',
+                                   'typo', '--keep-last', '1')
+        self.assertEqual((1, ''), (code, out))
+        self.assertIn("'typo'", err)
+
+    def test_a_version_that_is_named_twice_is_listed_once(self):
+        version = self.save()['version']
+        gone = self.call_json('delete', version, version[:3])
+        self.assertEqual([version], [each['version'] for each in gone])
+
     def test_verify_names_what_is_damaged_and_exits_1(self):
         version = self.save()['version']
         self.assertTrue(self.call_json('verify')['intact'])
@@ -262,6 +275,26 @@ class TestVersionCommands(VersionCommandTest):
         self.assertLess(second['bytes_read'], 1 << 20)
         self.call_json('restore', second['version'], self.path('out'),
                        '--format', 'qcow2')
+
+    @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+    def test_a_disk_that_cannot_have_snapshots_is_saved_without(self):
+        self.disk = self.directory / 'disk.qcow2'
+        subprocess.run(['qemu-img', 'create', '-q', '-f', 'qcow2', '-o',
+                        'refcount_bits=1', str(self.disk), '1M'], check=True)
+        fixture.qemu_io(self.disk, 'write -P 1 0 64k')
+        first = self.save()
+        fixture.qemu_io(self.disk, 'write -P 2 64k 4k')
+        self.assertEqual(1, self.save()['blocks_changed'])
+        # Nothing leaks.
+        subprocess.run(['qemu-img', 'check', '-q', str(self.disk)],
+                       check=True)
+        self.assertEqual(0, self.call(
+            'rollback', first['version'], str(self.disk), '--store', self.uri,
+            '--discard-current')[0])
+        self.call_json('restore', first['version'], self.path('out'),
+                       '--format', 'qcow2')
+        subprocess.run(['qemu-img', 'compare', '-q', str(self.disk),
+                        self.path('out')], check=True)
 
 
 @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)

@@ -11,10 +11,14 @@
 #    under the License.
 """Heads of stores, as this and former formats have them."""
 
+import copy
 import hashlib
 import json
 from unittest import mock
 import zlib
+
+import hypothesis
+from hypothesis import strategies as st
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
@@ -25,6 +29,33 @@ from diffcache_openstack.versions.store import upkeep
 from tests.unit.versions import fixture
 
 _MAGIC = b'DCVHEAD1'
+
+
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-2, 1 << 65),
+              st.floats(), st.text(max_size=5), st.sampled_from(
+                  ('raw', 'qcow2', '0' * 64, 'zz', '../x'))),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(
+        st.text(max_size=4), inner, max_size=3)), max_leaves=4)
+
+
+def _replace_one(fields, data):
+    """Replace, drop or add one value somewhere below a head's fields."""
+    place = fields
+    while True:
+        keys = list(place) if isinstance(place, dict) else range(len(place))
+        key = data.draw(st.sampled_from(list(keys))) if keys else None
+        if key is None:
+            return
+        if (isinstance(place[key], (dict, list)) and place[key]
+                and data.draw(st.integers(0, 3))):
+            place = place[key]
+            continue
+        if data.draw(st.integers(0, 5)) == 0:
+            del place[key]
+        else:
+            place[key] = data.draw(_VALUES)
+        return
 
 
 class TestFormats(fixture.VersionsTestCase):
@@ -92,6 +123,44 @@ class TestFormats(fixture.VersionsTestCase):
                               fields | {'packs': {number: pack}})
         version['size'] = (1 << 44) + 1
         self.assertRaises(exceptions.FormatError, self.decode, fields)
+
+    @hypothesis.settings(max_examples=400)
+    @hypothesis.given(st.data())
+    def test_a_forged_head_is_refused_or_can_be_used(self, data):
+        """Whatever a value of it is replaced by, no other error comes."""
+        if self._fields is None:
+            image = self.write_file('image', bytes(5000))
+            self.save(self.write_file('on-base', bytes(9000)), base=image)
+            self.save(series='b')
+            self._fields = self.fields()
+        fields = copy.deepcopy(self._fields)
+        for _ in range(data.draw(st.integers(1, 3))):
+            _replace_one(fields, data)
+        try:
+            head = self.decode(fields)
+        except exceptions.FormatError:
+            return
+        for use in (head.blobs, head.bytes_stored, head.encode):
+            use()
+        for version in head.versions.values():
+            self.assertIn(version, head.of_series(version.series))
+            head.disk_format_of(version.series)
+            version.summary()
+
+    @hypothesis.settings(max_examples=200)
+    @hypothesis.given(st.integers(0, 1 << 20), st.integers(0, 7))
+    def test_a_damaged_head_is_refused(self, at, bit):
+        if self._fields is None:
+            self.save()
+            self._fields = self.access.head().encode()
+        damaged = bytearray(self._fields)
+        damaged[at % len(damaged)] ^= 1 << bit
+        for found in (damaged, self._fields[:at % len(self._fields)]):
+            self.assertRaises(
+                (exceptions.FormatError, exceptions.IntegrityError),
+                catalogue.Catalogue.decode, bytes(found), 'head')
+
+    _fields = None
 
     def test_a_head_that_becomes_absurdly_long_is_refused(self):
         self.save()
