@@ -17,6 +17,7 @@ manifest of an ancestor: then only the leaves that changed since are read. A
 save carries the manifest of its parent on in this way.
 """
 
+import logging
 import os
 import pathlib
 import tempfile
@@ -31,6 +32,8 @@ from diffcache_openstack.versions.store import bases
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import store_access
+
+LOG = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], object] | None
 
@@ -52,8 +55,8 @@ def create(access: store_access.StoreAccess, name: str, output: pathlib.Path,
     """
     head = access.head()
     version = head.find(name)
-    if version.id in head.manifests:
-        load(access, head, version, output)
+    if version.id in head.manifests and _load_intact(access, head, version,
+                                                     output):
         with native_errors.translated():
             return _native.manifest_info(output)
     bases.check(version, base, base_id)
@@ -74,15 +77,25 @@ def compute(access: store_access.StoreAccess, head: catalogue.Catalogue,
     """
     content = _native.Content(version.root, version.size, base)
     other = known(head, version)
-    if other is None:
-        with native_errors.translated():
-            return opened.create_manifest(content, output, None, progress)
     with tempfile.TemporaryDirectory(prefix='diffcache-') as directory:
         path = pathlib.Path(directory) / 'manifest'
-        load(access, head, other, path)
+        shared = None
+        if other is not None and _load_intact(access, head, other, path):
+            shared = other.root, path
         with native_errors.translated():
-            return opened.create_manifest(content, output,
-                                          (other.root, path), progress)
+            return opened.create_manifest(content, output, shared, progress)
+
+
+def _load_intact(access: store_access.StoreAccess, head: catalogue.Catalogue,
+                 version: catalogue.Version, output: pathlib.Path) -> bool:
+    """Load a manifest; return False if it is damaged or missing."""
+    try:
+        load(access, head, version, output)
+    except (exceptions.IntegrityError, exceptions.NotFound) as exc:
+        LOG.warning('Not using the manifest that the store keeps of version '
+                    '%s: %s', version.id, exc)
+        return False
+    return True
 
 
 def known(head: catalogue.Catalogue, version: catalogue.Version
@@ -125,7 +138,8 @@ def damage(access: store_access.StoreAccess, blob: catalogue.Blob
     try:
         _read(access, blob)
     except (exceptions.IntegrityError, exceptions.NotFound) as exc:
-        return str(exc)
+        return (f'{exc} Create it again with "diffcache version manifest '
+                f'--keep".')
     return None
 
 
@@ -155,7 +169,9 @@ def add(head: catalogue.Catalogue, version: catalogue.Version,
 
 def keep(access: store_access.StoreAccess, version_id: str,
          path: pathlib.Path) -> None:
-    """Keep a manifest of a version in the store.
+    """Keep a manifest of a version in the store, unless it keeps one.
+
+    One that is damaged or missing is replaced.
 
     :param path: the manifest
     :raises NotFound: the version was deleted
@@ -164,7 +180,8 @@ def keep(access: store_access.StoreAccess, version_id: str,
     with access.writing() as staging:
         head = access.head()
         version = head.find(version_id)
-        if version.id in head.manifests:
+        kept = head.manifests.get(version.id)
+        if kept is not None and damage(access, kept) is None:
             return
         part = staging / 'manifest'
         with files.space_errors(part):

@@ -20,7 +20,8 @@ After each step everything that must hold is checked.
 
 ``python -m tests.functional.versions.histories --seconds 600 --directory DIR``
 runs histories one after the other; ``--seed N`` begins with (or repeats) one.
-Instants of kills after a time are not repeated exactly, all else is.
+Kills after a time do not hit the same instant again: what follows one may
+differ, all else is repeated.
 """
 
 import argparse
@@ -482,7 +483,25 @@ class History:
             path.write_bytes(whole)
             self.check_intact()
             return
+        if path.name.startswith('manifest-'):
+            self._recover_manifest(path.name)
+            return
         self._recover(lost)
+
+    def _recover_manifest(self, blob: str) -> None:
+        """Have a damaged manifest created again; saves go on before."""
+        if self.noise.random() < 0.5:
+            self._note_saved(self._save_some(self.series))
+        head = self.open()._access.head()
+        output = self.directory / 'manifest'
+        for name, kept in head.manifests.items():
+            if kept.blob == blob and name in self.known:
+                store = self.open()
+                store.create_manifest(name, output,
+                                      self.known[name][0].disk.base)
+                store.keep_manifest(name, output)
+        self.open().prune()
+        self.check_intact()
 
     def blobs_needed(self) -> set[str]:
         """Return the names of blobs that versions need."""

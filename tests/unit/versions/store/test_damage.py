@@ -11,11 +11,14 @@
 #    under the License.
 """A store that is damaged in part: what does not need it goes on."""
 
+import pathlib
+
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.restore import rollback
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
+from diffcache_openstack.versions.store import manifests
 from diffcache_openstack.versions.store import upkeep
 from tests.unit.versions import fixture
 
@@ -185,3 +188,44 @@ class TestNames(fixture.VersionsTestCase):
             self.assertRaises(exceptions.Busy, saving.save, self.access,
                               request)
         saving.save(self.access, request)
+
+
+class TestManifests(fixture.VersionsTestCase):
+
+    def test_a_damaged_manifest_is_created_again(self):
+        version = self.save(manifest=True)
+        path = self.directory / 'manifest'
+        whole = manifests.create(self.access, version.id, path)
+        [blob] = self.access.head().manifests.values()
+        stored = self.directory / 'store' / blob.blob
+        for damage in (pathlib.Path.unlink,
+                       lambda path: path.write_bytes(b'')):
+            damage(stored)
+            self.assertFalse(upkeep.verify(self.access).intact)
+            self.write_blocks(self.disk, 3)
+            later = self.save()
+            self.assertIn(later.id, self.access.head().manifests)
+            self.assertEqual(whole, manifests.create(
+                self.access, version.id, path))
+            manifests.keep(self.access, version.id, path)
+            self.assertTrue(upkeep.verify(self.access).intact)
+            stored = self.directory / 'store' / self.access.head().manifests[
+                version.id].blob
+
+
+class TestUnreadablePacks(fixture.VersionsTestCase):
+
+    def test_a_disk_whose_blocks_cannot_be_read_is_saved_anew(self):
+        """A save that stores blocks again for faster restores reads them."""
+        self.save()
+        self.write_blocks(self.disk, *range(200))
+        version = self.save()
+        stored = self.directory / 'store' / self.access.head().packs[2].blob
+        stored.write_bytes(stored.read_bytes()[:5000])
+        self.write_blocks(self.disk, *range(600, 700))
+        later = self.save(alpha=1.0, group_blocks=20)
+        self.assertEqual(self.blocks, later.blocks_stored)
+        self.assertEqual(fixture.digest(self.disk.read_bytes()),
+                         fixture.digest(self.content(later)))
+        self.assertEqual([version.id],
+                         upkeep.verify(self.access).versions_damaged)

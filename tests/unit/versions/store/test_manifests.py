@@ -220,7 +220,7 @@ class TestKept(ManifestsTestCase):
         path.unlink()
         self.assertFalse(upkeep.verify(self.access).intact)
 
-    def test_one_that_another_writer_put_in_its_place_is_refused(self):
+    def test_one_that_another_writer_put_in_its_place_is_not_used(self):
         version = self.save()
         self.keep(version)
         [blob] = self.access.head().manifests.values()
@@ -230,7 +230,11 @@ class TestKept(ManifestsTestCase):
         other = catalogue.Catalogue(1, 'x', BLOCK, None)
         manifests.add(other, version, path, 'aa')
         self.store.put_file(blob.blob, path)
-        self.assertRaises(exceptions.IntegrityError, self.created, version)
+        self.assertRaises(
+            exceptions.IntegrityError, manifests.load, self.access,
+            self.access.head(), version, self.directory / 'loaded')
+        self.assertEqual(self.expected(self.disk.read_bytes()),
+                         self.created(version))
 
     def test_a_host_that_may_only_add_adds_manifests(self):
         self.keep(self.save())
