@@ -5,12 +5,17 @@
 //! alone. Of a chunk that both count, the greater count is taken: the profile has what the hosts of the site reported of this run, late, and what
 //! others did before, so that a sum would count instances twice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use diffcache_dataplane::gate::lock;
 use diffcache_prefetch::replay::Policy;
 use diffcache_prefetch::{Chunk, ChunkSet, Hint, Profile, Queue, Record, Sequences, Threshold};
+
+/// Chunks of hints that are fetched before any of them is read: 64 MiB.
+const UNPROVEN: u64 = 256;
+/// Further ones for each that is read: of what an honest profile names, more is.
+const FOR_EACH_READ: u64 = 8;
 
 /// Prefetches of one image.
 pub struct Prefetcher {
@@ -40,6 +45,11 @@ struct State {
     has_begun: bool,
     /// Whether hints are taken at all.
     takes_hints: bool,
+    /// What was fetched for hints since guests read the image, and was not read yet; and how many chunks were.
+    unread: HashSet<Chunk>,
+    proven: u64,
+    /// Whether hints are left alone, as too few of them were read.
+    is_doubted: bool,
     /// Whether guests read the image: what other hosts know is fetched from then on alone.
     is_read: bool,
     /// Reads that wait for a chunk that was not on its way.
@@ -60,6 +70,9 @@ impl State {
             sequences: HashMap::new(),
             has_begun: false,
             takes_hints: true,
+            unread: HashSet::new(),
+            proven: 0,
+            is_doubted: false,
             is_read: false,
             misses: 0,
         };
@@ -90,8 +103,34 @@ impl State {
         }
     }
 
+    /// Note a chunk that is to be fetched. Once much was fetched of which little was read, hints are no help to this guest, whoever gave them.
+    fn note_taken(&mut self, chunk: Chunk) {
+        if self.is_read && self.is_known(chunk) && self.unread.insert(chunk) {
+            self.is_doubted = self.unread.len() as u64 > UNPROVEN + FOR_EACH_READ * self.proven;
+            if self.is_doubted {
+                self.queue.replace_hints([]);
+            }
+        }
+    }
+
+    /// Note a chunk that was read. Hints count again when enough of them were.
+    fn note_proof(&mut self, chunk: Chunk) {
+        if !self.unread.remove(&chunk) {
+            return;
+        }
+        self.proven += 1;
+        let most = UNPROVEN + FOR_EACH_READ * self.proven;
+        if self.is_doubted && (self.unread.len() as u64) < most {
+            self.is_doubted = false;
+            self.queue_known();
+        }
+    }
+
     /// Queue all hints in place of those that wait.
     fn queue_known(&mut self) {
+        if self.is_doubted {
+            return;
+        }
         let chunks = self.known.rows().map(|(chunk, ..)| chunk);
         let chunks: Vec<_> = chunks.filter(|chunk| self.is_known(*chunk)).collect();
         self.given = ChunkSet::default();
@@ -104,6 +143,9 @@ impl State {
 
     /// Queue chunks that have become hints.
     fn queue_new(&mut self, chunks: &[Chunk]) {
+        if self.is_doubted {
+            return;
+        }
         for chunk in chunks {
             if self.is_known(*chunk) && self.given.insert(*chunk) {
                 let hint = self.hint(*chunk);
@@ -265,6 +307,7 @@ impl Prefetcher {
         self.begin_with(&mut state);
         let new = || Sequences::new(self.chunks, self.policy.read_ahead);
         for chunk in chunks.filter_map(|chunk| Chunk::try_from(chunk).ok()) {
+            state.note_proof(chunk);
             let is_known = state.is_known(chunk);
             let sequences = state.sequences.entry(handle).or_insert_with(new);
             let ahead = sequences.read(chunk, is_known);
@@ -304,6 +347,7 @@ impl Prefetcher {
         let mut state = lock(&self.state);
         loop {
             if let Some(chunk) = state.queue.next(&is_there) {
+                state.note_taken(chunk);
                 return chunk;
             }
             if state.queue.is_idle() {
@@ -318,7 +362,7 @@ impl Prefetcher {
     pub fn done(&self, chunk: Chunk, is_there: bool) {
         let mut state = lock(&self.state);
         state.queue.done();
-        if !is_there && state.is_known(chunk) {
+        if !is_there && state.is_known(chunk) && !state.is_doubted {
             let hint = state.hint(chunk);
             state.queue.add_hints([hint]);
         }
@@ -346,6 +390,60 @@ impl Prefetcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Take and end fetches until nothing is queued, and return what was fetched.
+    fn fetch_all(prefetcher: &Prefetcher, there: &mut HashSet<Chunk>) -> Vec<Chunk> {
+        let mut fetched = Vec::new();
+        while !prefetcher.is_idle() {
+            let chunk = prefetcher.next(|chunk| there.contains(&chunk));
+            there.insert(chunk);
+            prefetcher.done(chunk, true);
+            fetched.push(chunk);
+        }
+        fetched
+    }
+
+    /// Regression: chunks that one host had invented were fetched before all others, 2 GiB of which nothing was read.
+    #[test]
+    fn hints_of_which_nothing_is_read_are_left_alone() {
+        let invented = (0..8192).map(|chunk| (chunk, 16, 0.0));
+        let policy = Policy {
+            in_flight: 1,
+            read_ahead: 0,
+            ..Policy::default()
+        };
+        let profile = Profile::from_rows(invented).unwrap();
+        let prefetcher = Prefetcher::new(20_000, profile, policy);
+        let mut there = HashSet::from([10_000]);
+        prefetcher.note_read(1, 10_000..10_001);
+        let fetched = fetch_all(&prefetcher, &mut there);
+        assert_eq!(fetched.len() as u64, UNPROVEN + 1);
+        // What other hosts count is no proof either.
+        prefetcher.learn((8192..9000).map(|chunk| (chunk, 99, 0.0)).collect());
+        assert!(prefetcher.is_idle());
+        // What is read is: the others follow.
+        prefetcher.note_read(1, 0..3);
+        assert!(fetch_all(&prefetcher, &mut there).len() as u64 >= FOR_EACH_READ);
+    }
+
+    #[test]
+    fn all_hints_are_followed_of_which_enough_is_read() {
+        let rows = (0..2000).map(|chunk| (chunk, 2, f64::from(chunk)));
+        let profile = Profile::from_rows(rows).unwrap();
+        let policy = Policy {
+            in_flight: 1,
+            read_ahead: 0,
+            ..Policy::default()
+        };
+        let prefetcher = Prefetcher::new(2000, profile, policy);
+        let mut there = HashSet::new();
+        for chunk in (0..2000).step_by(4) {
+            there.insert(chunk);
+            prefetcher.note_read(1, u64::from(chunk)..u64::from(chunk) + 1);
+            fetch_all(&prefetcher, &mut there);
+        }
+        assert_eq!(there.len(), 2000);
+    }
 
     fn prefetcher(in_flight: usize) -> Prefetcher {
         let profile = Profile::from_rows([(5, 2, 9.0), (7, 3, 50.0), (8, 3, 20.0)]).unwrap();
