@@ -455,9 +455,9 @@ class LazyServiceTest(ServiceCase):
         self.assertIn('another diffcached uses', second.stderr)
         self.assertTrue(self.answers(self.daemon))
 
-    def test_the_socket_is_for_its_group(self):
+    def test_the_socket_is_the_service_s_own(self):
         found = os.stat(self.folder / 'socket')
-        self.assertEqual(0o660, found.st_mode & 0o777)
+        self.assertEqual(0o600, found.st_mode & 0o777)
         document = json.dumps(self.daemon.images())
         self.assertNotIn(services.KEY.hex(), document)
 

@@ -121,7 +121,12 @@ impl FileSystem for Directory {
     }
 
     fn getattr(&self, _: &Context, inode: u64, _: Option<u64>) -> io::Result<(stat64, Duration)> {
-        Ok((self.attributes(inode)?, FOREVER))
+        // Whoever looks at the folder sees whether it is served: a mount without a daemon is to be found.
+        let time = match inode {
+            ROOT => Duration::ZERO,
+            _ => FOREVER,
+        };
+        Ok((self.attributes(inode)?, time))
     }
 
     fn setattr(
