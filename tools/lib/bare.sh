@@ -37,9 +37,10 @@ archive_sources() {
             *) name=$1 ;;
         esac
         echo "deb $uri $name main"
-    done < <(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' \
+    done < <(apt-get indextargets \
+        --format '$(CODENAME) $(REPO_URI) $(LABEL)' \
         'Created-By: Packages' 'Component: main' |
-        awk '$1 ~ /^(bookworm|trixie|forky|sid)/') | sort -u
+        awk '$3 ~ /^Debian/ { print $1, $2 }') | sort -u
 }
 
 # bare_root ROOT SUITE [MIRROR [PACKAGE...]]: a minimal Debian in the directory

@@ -148,7 +148,9 @@ class TestUsage(base.TestCase):
         self.assertIn('--state DIR', result.stdout)
 
     def test_wrong_usage(self):
-        for arguments in (('--speed',), ('--state',), ('images',)):
+        (self.directory / 'no-wheel').mkdir()
+        for arguments in (('--speed',), ('--state',), ('images',),
+                          ('--wheels', self.directory / 'no-wheel')):
             result = self.run_quickstart(*arguments)
             self.assertEqual(2, result.returncode, arguments)
             self.assertIn('usage: tools/quickstart', result.stderr)
