@@ -104,6 +104,7 @@ VOLUME_CACHE = Resource('volume_cache', {
             'blocks', 'dirty', 'reads', 'writes', 'hits', 'misses',
             'evictions', 'bypassed', 'min', 'max', 'weight', 'priority',
             'sla', 'generation', 'explain', 'admission', 'guest_page_cache',
+            'losses',
             'updated_at'),
     **_closed('host')})
 

@@ -119,6 +119,11 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         return self._get_resource(_volume.VolumeCache, volume_id).act(
             self, 'actions', {'action': 'flush'})
 
+    def accept_volume_loss(self, volume_id: str) -> _volume.VolumeCache:
+        """Have flushes succeed although a volume's storage lost blocks."""
+        return self._get_resource(_volume.VolumeCache, volume_id).act(
+            self, 'actions', {'action': 'accept-loss'})
+
     def invalidate_volume_cache(self, volume_id: str) -> _volume.VolumeCache:
         """Have forgotten what is cached of a volume."""
         return self._get_resource(_volume.VolumeCache, volume_id).act(

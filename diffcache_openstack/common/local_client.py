@@ -336,6 +336,13 @@ class LocalClient:
         """
         self._ask('DELETE', _volume_path(volume_id), timeout=timeout)
 
+    def end_volume_guest(self, volume_id: str) -> None:
+        """Announce that the server that used a volume has ended.
+
+        :raises NotFound: the host has no SSD cache, or not this volume
+        """
+        self._ask('POST', _volume_path(volume_id) + '/guest-ended')
+
     def resize_volume(self, volume_id: str, timeout: float = 60.0) -> None:
         """Tell this host's SSD cache that a volume grew.
 

@@ -104,6 +104,17 @@ class VolumeCaches:
         self._have_host(volume_id, lambda host: self._agents.flush_volume(
             ctxt, host, volume_id))
 
+    def accept_loss(self, ctxt: contexts.RequestContext, volume_id: str
+                    ) -> None:
+        """Have flushes succeed although a volume's storage lost blocks.
+
+        :raises NotFound: it is in no cache
+        :raises Busy: its server is being migrated
+        :raises ServiceUnavailable: the host does not answer
+        """
+        self._have_host(volume_id, lambda host: self._agents.accept_loss(
+            ctxt, host, volume_id))
+
     def invalidate(self, ctxt: contexts.RequestContext, volume_id: str
                    ) -> None:
         """Have forgotten what is cached of a volume.

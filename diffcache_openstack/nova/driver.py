@@ -110,7 +110,8 @@ class LibvirtDriver(driver.LibvirtDriver):
         super().init_host(host)
         lazy.Watch(self._look_after_links).start()
         resuming.Resumer(self._active_guests, (
-            volume_waits.VolumeWait(), self._lazy_wait)).start()
+            volume_waits.VolumeWait(self._volumes.client),
+            self._lazy_wait)).start()
         self._page_caches.start()
         threading.Thread(target=self._give_back_volumes, daemon=True,
                          name='diffcache-volumes').start()
@@ -235,6 +236,20 @@ class LibvirtDriver(driver.LibvirtDriver):
                 left(connection)
         super().cleanup(context, instance, network_info, block_device_info,
                         *args, **kwargs)
+
+    def _destroy(self, instance: typing.Any) -> None:
+        """End a server's QEMU, and tell the SSD cache that it has ended."""
+        exports = self._exports(instance)
+        super()._destroy(instance)
+        self._volumes.end_guest(exports)
+
+    def _exports(self, instance: typing.Any) -> set[str]:
+        """Return the exports of the SSD cache that a server uses."""
+        try:
+            document = self._host.get_guest(instance)._domain.XMLDesc(0)
+        except (nova_exception.NovaException, libvirt.libvirtError):
+            return set()  # It is not on this host any more.
+        return set(volume_waits.cached_disks(document).values())
 
     def _save(self, instance, trigger, failure):
         """Save a server; only a policy that requires it stops Nova."""

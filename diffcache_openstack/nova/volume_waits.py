@@ -12,18 +12,34 @@
 """Servers that wait for the SSD cache of their host."""
 
 import collections.abc
-import socket
+import logging
 import typing
 
 from lxml import etree
 
-_CONNECT_S = 1.0
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import local_client
+
+LOG = logging.getLogger(__name__)
+
+# Places of a volume that are logged.
+_MOST = 10
 
 
 class VolumeWait:
-    """What volumes in the SSD cache wait for: that the cache runs."""
+    """What volumes in the SSD cache wait for: that the cache runs.
+
+    A server whose volume lost what it wrote is not resumed: QEMU would repeat
+    the flush, and the server goes on as if nothing was lost.
+
+    :param client: of this host's agent
+    """
 
     what = 'volumes in the SSD cache'
+
+    def __init__(self, client: local_client.LocalClient) -> None:
+        self._client = client
+        self._told: dict[str, str] = {}
 
     def disks(self, document: str) -> collections.abc.Collection[str]:
         """Return the names of cached volumes in libvirt's document."""
@@ -31,32 +47,47 @@ class VolumeWait:
 
     def is_over(self, guest: typing.Any, document: str,
                 names: collections.abc.Collection[str]) -> bool:
-        """Return whether the caches of some disks accept connections."""
-        sockets = cached_disks(document)
-        return all(_accepts(sockets[name]) for name in names)
+        """Return whether the cache runs, and lost nothing of some disks."""
+        exports = cached_disks(document)
+        try:
+            volumes = self._client.ssd_cache()['volumes']
+        except exceptions.DiffCacheError as error:
+            LOG.debug('Server %s waits for the SSD cache: %s', guest.uuid,
+                      error)
+            return False
+        wanted = {exports[name] for name in names}
+        lost = {name: volume['losses'] for name, volume in volumes.items()
+                if volume['export'] in wanted and volume['losses']}
+        for name, losses in lost.items():
+            self._tell(guest.uuid, name, losses)
+        return not lost and wanted <= {
+            volume['export'] for volume in volumes.values()}
+
+    def _tell(self, server_id: str, name: str, losses: list[list[int]]
+              ) -> None:
+        """Log once that a server stays as it is, and what is to be done."""
+        places = ', '.join(f'{length} bytes at {start}'
+                           for start, length in losses[:_MOST])
+        if self._told.get(name) == places:
+            return
+        self._told[name] = places
+        LOG.error(
+            'Server %s stays paused: the storage of volume %s lost what it'
+            ' wrote (%s). Mend the storage, and reboot the server hard'
+            ' (openstack server reboot --hard %s), which loses what it had'
+            ' not flushed; or have it go on without (openstack volume cache'
+            ' set --accept-loss %s)', server_id, name, places, server_id,
+            name)
 
 
 def cached_disks(document: str) -> dict[str, str]:
-    """Return the sockets of disks over NBD, by the names of the disks."""
+    """Return the exports of disks of the cache, by the names of the disks."""
     found = {}
     for disk in etree.fromstring(document).iterfind(
             "devices/disk[@type='network']"):
-        host = disk.find("source[@protocol='nbd']/host[@transport='unix']")
+        source = disk.find("source[@protocol='nbd']")
         target = disk.find('target')
-        if host is not None and target is not None:
-            found[target.get('dev')] = host.get('socket')
+        if source is not None and target is not None \
+                and source.find("host[@transport='unix']") is not None:
+            found[target.get('dev')] = source.get('name')
     return found
-
-
-def _accepts(path: str) -> bool:
-    """Return whether a cache listens."""
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(_CONNECT_S)
-        try:
-            client.connect(path)
-        except PermissionError:
-            # QEMU's user may; the socket of a cache that ended is refused.
-            return True
-        except OSError:
-            return False
-    return True

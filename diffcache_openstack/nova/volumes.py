@@ -268,6 +268,24 @@ class VolumeCache:
                         ' keeps it open until it is attached again: %s',
                         volume_id, error)
 
+    def end_guest(self, exports: collections.abc.Set[str]) -> None:
+        """Have the cache forget what a server that ended has lost.
+
+        It expects to have lost what it had not flushed.
+
+        :param exports: that it used
+        """
+        if not exports:
+            return
+        try:
+            for name, volume in self.client.ssd_cache()['volumes'].items():
+                if volume['export'] in exports and volume['losses']:
+                    self.client.end_volume_guest(name)
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not tell the SSD cache that a server ended;'
+                        ' flushes of its volumes fail if their storage lost'
+                        ' something: %s', error)
+
     def forget(self, connection: Connection) -> None:
         """Detach a volume whose server runs on another host since.
 

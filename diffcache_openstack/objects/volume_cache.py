@@ -26,6 +26,8 @@ MOST_DECISIONS = 10
 MOST_STEPS = 200
 # Of an explanation.
 MOST_LINES = 20
+# Places of a volume that its storage lost, of which hosts report so many.
+MOST_LOSSES = 100
 
 
 @base.DiffCacheObjectRegistry.register
@@ -114,12 +116,12 @@ class VolumeCache(base.DiffCacheObject):
     the partition. ``min`` to ``admission`` are what the volume is to have;
     ``explain`` says why it has this size, in sentences with numbers.
     ``guest_page_cache`` is that of the server, none if it is unknown.
+    ``losses`` are what its storage lost, for which its flushes fail: offset
+    and length in bytes, such as ``1048576+4096``.
 
     Version history:
 
     * 1.0: first version
-    * 1.1: ``admission``
-    * 1.2: ``guest_page_cache``
     """
 
     VERSION = '1.0'
@@ -148,6 +150,8 @@ class VolumeCache(base.DiffCacheObject):
         'generation': fields.NonNegativeIntegerField(default=0),
         'guest_page_cache': fields.NonNegativeIntegerField(
             nullable=True, default=None),
+        'losses': fields.ListOfStringsField(max_items=MOST_LOSSES,
+                                            default=[]),
         'explain': fields.ListOfStringsField(max_items=MOST_LINES,
                                              default=[]),
         'curve': fields.ObjectField('VolumeCurve', nullable=True,

@@ -25,7 +25,7 @@ from diffcache_openstack.rpc import agent_api
 NAMESPACE = 'volumes'
 HISTORY = rpc_history.History({
     '1.0': ('change_volume', 'flush_volume', 'invalidate_volume',
-            'follow_type', 'volume_use'),
+            'follow_type', 'volume_use', 'accept_loss'),
 })
 VERSION = HISTORY.latest
 
@@ -75,6 +75,14 @@ class AgentVolumesAPI:
                      volume_id: str) -> objects.VolumeCache:
         """Write a volume's dirty blocks back; return it as it is then."""
         return self._to(host).call(ctxt, 'flush_volume', volume_id=volume_id)
+
+    def accept_loss(self, ctxt: contexts.RequestContext, host: str,
+                    volume_id: str) -> objects.VolumeCache:
+        """Have flushes succeed although a volume's storage lost blocks.
+
+        :returns: the volume as it is then
+        """
+        return self._to(host).call(ctxt, 'accept_loss', volume_id=volume_id)
 
     def invalidate_volume(self, ctxt: contexts.RequestContext, host: str,
                           volume_id: str) -> objects.VolumeCache:

@@ -24,7 +24,7 @@ from diffcache_openstack.rpc import conductor_api
 NAMESPACE = 'volumes'
 HISTORY = rpc_history.History({
     '1.0': ('change_volume', 'flush_volume', 'invalidate_volume',
-            'follow_type'),
+            'follow_type', 'accept_loss'),
 })
 VERSION = HISTORY.latest
 
@@ -69,6 +69,11 @@ class VolumesAPI:
                      ) -> None:
         """Write a volume's dirty blocks back, and make writes durable."""
         self._client.call(ctxt, 'flush_volume', volume_id=volume_id)
+
+    def accept_loss(self, ctxt: contexts.RequestContext, volume_id: str
+                    ) -> None:
+        """Have flushes succeed although a volume's storage lost blocks."""
+        self._client.call(ctxt, 'accept_loss', volume_id=volume_id)
 
     def invalidate_volume(self, ctxt: contexts.RequestContext, volume_id: str
                           ) -> None:

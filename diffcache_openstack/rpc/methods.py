@@ -448,6 +448,7 @@ def _volumes(namespace: str) -> Table:
             'volume_id': IMAGE, 'settings': _field(_TYPE_SETTINGS)}),
         'flush_volume': Method(CONTROLLER, {'volume_id': IMAGE}),
         'invalidate_volume': Method(CONTROLLER, {'volume_id': IMAGE}),
+        'accept_loss': Method(CONTROLLER, {'volume_id': IMAGE}),
     }.items()}
 
 

@@ -56,6 +56,13 @@ class VolumesManager:
         return reports.volume(self._need(), volume_id)
 
     @messaging.exposed
+    def accept_loss(self, ctxt: contexts.RequestContext, volume_id: str
+                    ) -> objects.VolumeCache:
+        """Have flushes succeed although a volume's storage lost blocks."""
+        self._need().accept_loss(volume_id)
+        return reports.volume(self._need(), volume_id)
+
+    @messaging.exposed
     def invalidate_volume(self, ctxt: contexts.RequestContext, volume_id: str
                           ) -> objects.VolumeCache:
         """Forget what is cached of a volume."""

@@ -112,6 +112,8 @@ _ROUTES = routing.Map([
                  methods=['POST'], endpoint='flush_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/invalidate',
                  methods=['POST'], endpoint='invalidate_volume'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/guest-ended',
+                 methods=['POST'], endpoint='end_volume_guest'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/resize',
                  methods=['POST'], endpoint='resize_volume'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/disconnect',
@@ -307,6 +309,10 @@ class LocalApi:
 
     def _invalidate_volume(self, _request, volume_id):
         self._volumes().invalidate(_volume(volume_id))
+        return wrappers.Response(status=204)
+
+    def _end_volume_guest(self, _request, volume_id):
+        self._volumes().end_guest(_volume(volume_id))
         return wrappers.Response(status=204)
 
     def _resize_volume(self, _request, volume_id):

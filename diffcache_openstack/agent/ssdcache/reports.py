@@ -120,6 +120,8 @@ def _volume(name: str, document: dict[str, typing.Any],
     return objects.VolumeCache(
         id=name, explain=explain, curve=curve and _curve(curve),
         generation=document['overrides']['generation'],
+        losses=[f'{start}+{length}' for start, length
+                in document['losses'][:volume_cache.MOST_LOSSES]],
         **{each: document[each] for each in _OF_STATE},
         **{each: traffic[each] for each in _OF_TRAFFIC},
         **{each: wanted[each] for each in _OF_WANTED})

@@ -544,6 +544,32 @@ class CachedVolumes:
             raise
         self.flushes['done'] += mode == volume_specs.WRITE_BACK
 
+    def accept_loss(self, name: str) -> None:
+        """Have a volume's flushes succeed although its storage lost blocks.
+
+        :raises NotFound: it is not attached
+        :raises RetryableError: the cache cannot be reached
+        """
+        lost = attached.find(self._engine.volumes(), name).losses
+        self._engine.accept_loss(name)
+        LOG.warning('An operator accepts that the storage of volume %s lost'
+                    ' %d bytes: %s', name, sum(length for _, length in lost),
+                    ', '.join(f'{length} at {start}'
+                              for start, length in lost[:10]))
+        self._changed()
+
+    def end_guest(self, name: str) -> None:
+        """Forget what a volume's storage lost, as its server has ended.
+
+        It expects to have lost what it had not flushed.
+
+        :raises NotFound: it is not attached
+        :raises RetryableError: the cache cannot be reached
+        """
+        attached.find(self._engine.volumes(), name)
+        self._engine.end_guest(name)
+        self._changed()
+
     def invalidate(self, name: str) -> None:
         """Forget what is cached of a volume.
 

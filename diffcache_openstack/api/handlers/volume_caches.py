@@ -97,10 +97,11 @@ def follow_type(request: requests.Request, volume_id: str
              response=schemas.SHOW)
 def act_on_volume_cache(request: requests.Request, volume_id: str
                         ) -> dict[str, typing.Any]:
-    """Flush a volume in an SSD cache, or invalidate what is cached of it."""
+    """Flush a volume in an SSD cache, invalidate it, or accept a loss."""
     volumes = request.services.volumes
     act = {'flush': volumes.flush_volume,
-           'invalidate': volumes.invalidate_volume}
+           'invalidate': volumes.invalidate_volume,
+           'accept-loss': volumes.accept_loss}
     act[request.document['action']](request.context, volume_id)
     return {'volume_cache': _find(request, volume_id)[0]}
 

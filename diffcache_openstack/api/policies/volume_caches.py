@@ -28,7 +28,8 @@ UPDATE = _VOLUMES.add(
     ('PATCH', '/v1/volume-caches/{volume_id}'),
     ('PUT', '/v1/volume-caches/{volume_id}/specs'))
 ACT = _VOLUMES.add(
-    'act', base.ADMIN, 'Flush or invalidate a volume in an SSD cache.',
+    'act', base.ADMIN, 'Flush or invalidate a volume in an SSD cache, or'
+    ' accept that its storage lost blocks.',
     ('POST', '/v1/volume-caches/{volume_id}/actions'))
 _CACHES = base.Rules('ssd_caches')
 LIST_CACHES = _CACHES.add(

@@ -29,7 +29,8 @@ _VOLUME = common.closed({
     'min': common.COUNT, 'max': common.COUNT_OR_NULL,
     'weight': common.NUMBER, 'priority': common.NUMBER_OR_NULL,
     'sla': common.TEXT_OR_NULL, 'admission': common.COUNT_OR_NULL,
-    'guest_page_cache': common.COUNT_OR_NULL, 'generation': common.COUNT,
+    'guest_page_cache': common.COUNT_OR_NULL, 'losses': _TEXTS,
+    'generation': common.COUNT,
     'explain': _TEXTS, 'updated_at': common.INSTANT},
     # Which earlier versions lack.
     ['admission', 'guest_page_cache'])
@@ -77,9 +78,10 @@ FOLLOW = common.closed({'volume_cache': common.closed({'specs': {
     ' {"diffcache:ssd_cache": "write-through"}; others than'
     ' diffcache:ssd_cache are ignored.'}})})
 ACT = common.closed({'action': {
-    'type': 'string', 'enum': ['flush', 'invalidate'], 'description':
-    'Write back what only the cache has (flush), or forget what is cached'
-    ' as well (invalidate).'}})
+    'type': 'string', 'enum': ['flush', 'invalidate', 'accept-loss'],
+    'description': 'Write back what only the cache has (flush), forget what is'
+    ' cached as well (invalidate), or have flushes succeed although the'
+    ' storage lost blocks (accept-loss).'}})
 CURVE = common.closed({'curve': common.closed({
     'seconds': common.NUMBER, 'references': common.COUNT,
     'distinct': common.COUNT, 'sampled': common.NUMBER,

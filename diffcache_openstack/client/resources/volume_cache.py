@@ -58,6 +58,8 @@ class VolumeCache(base.Resource):
     admission = resource.Body('admission', type=int)
     #: Blocks of the page cache of its server; None if it is unknown.
     guest_page_cache = resource.Body('guest_page_cache', type=int)
+    #: What its storage lost, for which its flushes fail: OFFSET+LENGTH.
+    losses = resource.Body('losses', type=list)
     generation = resource.Body('generation', type=int)
     #: Why its partition has this size.
     explain = resource.Body('explain', type=list)

@@ -50,6 +50,12 @@ class VolumesManager:
         self._volumes.flush(ctxt, volume_id)
 
     @messaging.exposed
+    def accept_loss(self, ctxt: contexts.RequestContext, volume_id: str
+                    ) -> None:
+        """Have flushes succeed although a volume's storage lost blocks."""
+        self._volumes.accept_loss(ctxt, volume_id)
+
+    @messaging.exposed
     def invalidate_volume(self, ctxt: contexts.RequestContext, volume_id: str
                           ) -> None:
         """Forget what is cached of a volume."""

@@ -150,6 +150,9 @@ def _fields(volume):
         (_('Not written back'), formats.blocks(volume.dirty)),
         (_('Target'), volume.sla or formats.NOTHING),
         (_('Last report'), formats.instant(volume.updated_at))]
+    if volume.losses:
+        found.insert(2, (_('Lost by the storage, in bytes'),
+                         ', '.join(volume.losses)))
     # Only operators see hosts.
     return ([(_('Host'), volume.host)] if volume.host else []) + found
 

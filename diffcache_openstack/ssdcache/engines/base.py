@@ -90,6 +90,8 @@ class State:
         ``failed`` if its clients get errors; :data:`HELD`
     :ivar sequential: bytes in sequence after which requests are not cached
     :ivar admission: at which reference a block is cached
+    :ivar losses: what its origin lost, for which flushes fail: offsets and
+        lengths in bytes
     """
 
     export: str
@@ -101,6 +103,7 @@ class State:
     traffic: Traffic = Traffic()
     sequential: int = 0
     admission: int = 1
+    losses: tuple[tuple[int, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,6 +285,20 @@ class Engine(abc.ABC):
 
         :raises VolumeRefused: it is not attached, or its origin cannot be
             written
+        """
+
+    @abc.abstractmethod
+    def accept_loss(self, name: str) -> None:
+        """Have a volume's flushes succeed although its origin lost blocks.
+
+        :raises VolumeRefused: it is not attached
+        """
+
+    @abc.abstractmethod
+    def end_guest(self, name: str) -> None:
+        """Forget what a volume's origin lost, as its client has ended.
+
+        :raises VolumeRefused: it is not attached
         """
 
     @abc.abstractmethod

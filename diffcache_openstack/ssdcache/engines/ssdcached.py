@@ -133,6 +133,14 @@ class SsdcachedEngine(base.Engine):
         """See :meth:`.base.Engine.flush`."""
         self._send('flush', volume=name)
 
+    def accept_loss(self, name: str) -> None:
+        """See :meth:`.base.Engine.accept_loss`."""
+        self._send('accept-loss', volume=name)
+
+    def end_guest(self, name: str) -> None:
+        """See :meth:`.base.Engine.end_guest`."""
+        self._send('guest-ended', volume=name)
+
     def invalidate(self, name: str) -> None:
         """See :meth:`.base.Engine.invalidate`."""
         self._send('invalidate', volume=name)
@@ -166,5 +174,6 @@ def _states(status: dict[str, typing.Any]) -> dict[str, base.State]:
         each['export'], each['mode'], each['limit'], each['blocks'],
         each['dirty'], each['state'],
         base.Traffic(**{field: each[field] for field in _TRAFFIC}),
-        sequential=each['sequential'], admission=each['admission'])
+        sequential=each['sequential'], admission=each['admission'],
+        losses=tuple((start, length) for start, length in each['losses']))
         for name, each in status['volumes'].items()}

@@ -171,6 +171,45 @@ class TestExtend(DriverTest):
             self.guest._domain, mock.ANY, self.connection, 1 << 30)
 
 
+class TestEnd(DriverTest):
+    """A server that ended expects to have lost what it had not flushed."""
+
+    def setUp(self):
+        super().setUp()
+        self.driver = self.load()
+        self.order = []
+        self.guest = self.patch(self.driver._host, 'get_guest')
+        self.guest.return_value._domain.XMLDesc.return_value = \
+            DOCUMENT.replace("protocol='nbd'", "protocol='nbd' name='e1'") \
+            .replace('<serial>', "<target dev='vdb'/><serial>")
+        self.client = self.patch(self.driver._volumes, 'client')
+        self.client.ssd_cache.return_value = {'volumes': {
+            'a': {'export': 'e1', 'losses': [[0, 4096]]},
+            'b': {'export': 'e2', 'losses': [[0, 4096]]}}}
+        self.client.end_volume_guest.side_effect = self.order.append
+        self.patch(nova.virt.libvirt.driver.LibvirtDriver, '_destroy',
+                   side_effect=lambda _instance: self.order.append('ended'))
+
+    def test_the_cache_is_told_once_it_has_ended(self):
+        self.driver._destroy(mock.Mock())
+        self.assertEqual(['ended', 'a'], self.order)
+
+    def test_one_that_is_gone_or_lost_nothing(self):
+        self.client.ssd_cache.return_value['volumes']['a']['losses'] = []
+        self.driver._destroy(mock.Mock())
+        self.guest.side_effect = exception.InstanceNotFound(instance_id='i')
+        self.driver._destroy(mock.Mock())
+        self.client.ssd_cache.assert_called_once_with()
+        self.assertEqual(['ended'] * 2, self.order)
+
+    def test_without_the_agent_it_ends(self):
+        self.client.ssd_cache.side_effect = exceptions.ServiceUnavailable(
+            'nobody there')
+        with self.assertLogs(driver.volumes.LOG, 'WARNING'):
+            self.driver._destroy(mock.Mock())
+        self.assertEqual(['ended'], self.order)
+
+
 class TestLiveMigration(DriverTest):
 
     def setUp(self):
@@ -362,6 +401,8 @@ class TestVolumes(DriverTest):
     def test_a_server_starts_whose_host_was_started(self):
         self.connection['data'] = {
             'qos_specs': {'diffcache:ssd_cache': 'write-back'}}
+        self.patch(self.driver._host, 'get_guest',
+                   side_effect=exception.InstanceNotFound(instance_id='s'))
         held = {'state': 'held', 'dirty': 3}
         refused = exceptions.Conflict('it is held')
         self.client.ssd_cache.return_value = {'volumes': {VOLUME: held}}

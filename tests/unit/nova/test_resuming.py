@@ -11,7 +11,6 @@
 #    under the License.
 """Servers that are resumed when what they wait for is there again."""
 
-import socket
 from unittest import mock
 
 from tests.unit.nova import needs  # Before Nova itself, which may be missing.
@@ -33,16 +32,18 @@ class TestResumer(needs.NovaTest):
 
     def setUp(self):
         super().setUp()
-        self.path = str(self.directory / 'nbd.sock')
+        self.client = mock.Mock()
+        self.client.ssd_cache.side_effect = exceptions.ServiceUnavailable(
+            'the cache does not run')
         self.guest = mock.Mock(uuid='a-server')
         self.domain = self.guest._domain
         self.domain.state.return_value = FAILED
         self.domain.diskErrors.return_value = {'vdb': 1}
-        self.domain.XMLDesc.return_value = f'''
+        self.domain.XMLDesc.return_value = '''
 <domain><devices>
 <disk type='file'><source file='/x'/><target dev='vda'/></disk>
-<disk type='network'><source protocol='nbd' name='e'>
- <host transport='unix' socket='{self.path}'/></source>
+<disk type='network'><source protocol='nbd' name='e1'>
+ <host transport='unix' socket='/run/nbd'/></source>
  <target dev='vdb'/></disk>
 <disk type='network'><source protocol='nbd' name='e'>
  <host name='h' port='1'/></source><target dev='vdc'/></disk>
@@ -52,15 +53,14 @@ class TestResumer(needs.NovaTest):
         self.other = mock.Mock(what='something else')
         self.other.disks.return_value = ['vda']
         self.other.is_over.return_value = False
-        self.waits = (volume_waits.VolumeWait(), self.other)
+        self.waits = (volume_waits.VolumeWait(self.client), self.other)
         self.resumer = resuming.Resumer(lambda: [self.guest], self.waits)
 
-    def listen(self):
-        server = socket.socket(socket.AF_UNIX)
-        self.addCleanup(server.close)
-        server.bind(self.path)
-        server.listen()
-        return server
+    def listen(self, *losses):
+        self.client.ssd_cache.side_effect = None
+        self.client.ssd_cache.return_value = {'volumes': {
+            'v1': {'export': 'e1', 'losses': list(losses)},
+            'v2': {'export': 'e2', 'losses': [[0, 4096]]}}}
 
     def assertResumed(self, times):
         self.resumer.look()
@@ -68,9 +68,24 @@ class TestResumer(needs.NovaTest):
 
     def test_it_waits_until_the_cache_runs(self):
         self.assertResumed(0)
-        server = self.listen()
+        self.listen()
         self.assertResumed(1)
-        server.close()  # The socket of one that was killed.
+        # The volume is not served by the cache that runs now.
+        self.client.ssd_cache.return_value = {'volumes': {}}
+        self.assertResumed(1)
+
+    def test_one_whose_storage_lost_blocks_stays_paused(self):
+        """QEMU would repeat the flush, and it would go on without them."""
+        self.listen([1 << 20, 4096])
+        with self.assertLogs(volume_waits.LOG, 'ERROR') as logs:
+            self.assertResumed(0)
+            self.assertResumed(0)
+        [line] = logs.output
+        for words in ('Server a-server stays paused', 'volume v1',
+                      '4096 bytes at 1048576', '--accept-loss v1',
+                      'reboot --hard a-server'):
+            self.assertIn(words, line)
+        self.listen()
         self.assertResumed(1)
 
     def test_other_states_are_left_alone(self):

@@ -44,6 +44,7 @@ _SHOWN: list[formats.Column] = [
     ('Priority', 'priority', None), ('SLA', 'sla', None),
     ('Admission', 'admission', None),
     ('Guest Page Cache', 'guest_page_cache', formats.Blocks),
+    ('Losses', 'losses', formats.Lines),
     ('Reasons', 'explain', formats.Lines),
     ('Updated At', 'updated_at', formats.Time)]
 _HOSTS: list[formats.Column] = [
@@ -154,6 +155,11 @@ class SetVolume(_VolumeCommand):
             choices=range(1, server.MAX_ADMISSION + 1),
             help='Cache a block at this reference to it: 2 writes less to the'
                  ' SSD, and keeps out what is read once')
+        parser.add_argument(
+            '--accept-loss', action='store_true',
+            help='Have flushes of the volume succeed although its storage lost'
+                 ' what "openstack volume cache show" lists as losses; check'
+                 ' the file systems of the server first')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -163,7 +169,10 @@ class SetVolume(_VolumeCommand):
         """
         values = {name: value for name in _SETTINGS
                   if (value := getattr(parsed_args, name)) is not None}
-        _change(self, parsed_args, values)
+        if values or not parsed_args.accept_loss:
+            _change(self, parsed_args, values)
+        if parsed_args.accept_loss:
+            self.client.accept_volume_loss(self.volume_id(parsed_args.volume))
 
 
 class UnsetVolume(_VolumeCommand):

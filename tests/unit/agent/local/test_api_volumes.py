@@ -94,6 +94,10 @@ class TestVolumes(ApiTest):
         self.assertEqual(204, self.ask('POST', f'{PATH}/invalidate')[0])
         self.volumes.invalidate.assert_called_once_with('7a1dbe2a')
 
+    def test_a_guest_that_ended(self):
+        self.assertEqual(204, self.ask('POST', f'{PATH}/guest-ended')[0])
+        self.volumes.end_guest.assert_called_once_with('7a1dbe2a')
+
     def test_a_volume_that_comes_from_another_host(self):
         self.assertEqual(204, self.ask('POST', f'{PATH}/expected',
                                        {'host': 'h1.example'})[0])

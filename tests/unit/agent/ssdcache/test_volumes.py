@@ -152,6 +152,20 @@ class TestFaults(VolumesTest):
                                             self.wanted('a').origin)
             detach.assert_not_called()
 
+    def test_losses_of_a_storage_are_reported_and_ended(self):
+        self.volumes.attach('a', self.wanted())
+        for end, action in ((self.volumes.accept_loss, 'accept-loss'),
+                            (self.volumes.end_guest, 'guest-ended')):
+            self.engine.lose('a', (1 << 20, 4096), (0, 512))
+            self.assertEqual(['1048576+4096', '0+512'],
+                             reports.volume(self.volumes, 'a').losses)
+            revision = self.volumes.revision
+            end('a')
+            self.assertEqual((action, 'a'), self.engine.actions[-1])
+            self.assertEqual([], reports.volume(self.volumes, 'a').losses)
+            self.assertGreater(self.volumes.revision, revision)
+            self.assertRaises(exceptions.NotFound, end, 'c')
+
     def test_a_cache_that_does_not_run(self):
         self.engine.error = control.CacheUnreachable('gone')
         for work in (lambda: self.volumes.attach('a', self.wanted()),

@@ -164,20 +164,22 @@ class TestChanges(VolumesTest):
         self.refused(400, 'PUT', f'{PATH}/specs', {})
 
     def test_actions(self):
-        for action in ('flush', 'invalidate'):
+        for action in ('flush', 'invalidate', 'accept-loss'):
             status, body, _headers = self.call(
                 'POST', f'{PATH}/actions', {'action': action})
             self.assertEqual(200, status, body)
             self.assertEqual(reports.VOLUME, body['volume_cache']['id'])
         self.assertEqual(
-            [('flush', reports.VOLUME), ('invalidate', reports.VOLUME)],
+            [('flush', reports.VOLUME), ('invalidate', reports.VOLUME),
+             ('accept-loss', reports.VOLUME)],
             self.cached._engine.actions)
 
     def test_rights(self):
         changes = (('PUT', f'{PATH}/specs',
                     {'volume_cache': {'specs': {}}}),
                    ('PATCH', PATH, {'volume_cache': {'generation': 0}}),
-                   ('POST', f'{PATH}/actions', {'action': 'flush'}))
+                   ('POST', f'{PATH}/actions', {'action': 'flush'}),
+                   ('POST', f'{PATH}/actions', {'action': 'accept-loss'}))
         for method, path, body in changes:
             status, _body, _headers = self.call(method, path, body, user=None)
             self.assertEqual(401, status)

@@ -152,6 +152,14 @@ class EngineConformance(base.TestCase):
         self.assertEqual([engines.Run(0, 1)] if warmed.blocks else [],
                          self.cache.hot('a', 10))
 
+    def test_what_ends_losses(self):
+        one = self.attach('a', 10)
+        self.assertEqual((), one.losses)
+        for end in (self.cache.accept_loss, self.cache.end_guest):
+            end('a')
+            self.assertEqual(one, self.cache.volumes()['a'])
+            self.refused(end, 'c')
+
     def test_flush_and_invalidate(self):
         self.attach('a', 10)
         self.cache.flush('a')

@@ -189,6 +189,21 @@ class FakeEngine(base.Engine):
         self._check(name)
         self.actions.append(('flush', name))
 
+    def lose(self, name: str, *losses: tuple[int, int]) -> None:
+        """Set what the origin of a volume lost."""
+        self._volumes[name] = dataclasses.replace(
+            self._volumes[name], losses=losses)
+
+    def accept_loss(self, name: str) -> None:
+        self._check(name)
+        self.lose(name)
+        self.actions.append(('accept-loss', name))
+
+    def end_guest(self, name: str) -> None:
+        self._check(name)
+        self.lose(name)
+        self.actions.append(('guest-ended', name))
+
     def invalidate(self, name: str) -> None:
         self._check(name)
         self.actions.append(('invalidate', name))

@@ -166,7 +166,8 @@ class TestVolumeCaches(cloud.CommandTest):
             found[name] for name in ('maximum', 'weight', 'sla')))
         self.take(volume_caches.FlushVolume, 'db', '--invalidate')
         self.take(volume_caches.FlushVolume, 'db')
-        self.assertEqual(['flush', 'invalidate', 'flush'], [
+        self.take(volume_caches.SetVolume, 'db', '--accept-loss')
+        self.assertEqual(['flush', 'invalidate', 'flush', 'accept-loss'], [
             action for action, _name in cached._engine.actions])
         for kind in (volume_caches.SetVolume, volume_caches.UnsetVolume):
             self.assertRaises(exceptions.CommandError, self.take, kind, 'db')
