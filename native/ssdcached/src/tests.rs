@@ -1,7 +1,9 @@
 //! A cache with its clients and commands in this process, and origins that fail as disks do.
 
 mod client;
+mod history;
 mod leaving;
+mod model;
 mod origin;
 
 use std::fs::File;
@@ -9,6 +11,7 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use diffcache_ssdcache::cache::Cache;
 use serde_json::{json, Value};
 use tempfile::TempDir;
 
@@ -23,6 +26,7 @@ const CAPACITY: u32 = 64;
 
 /// What a process has, of which others may follow in the same folder.
 struct Process {
+    cache: Arc<Cache>,
     clients: Arc<Clients>,
     commands: Commands,
     socket: PathBuf,
@@ -54,7 +58,7 @@ impl Process {
         let socket = folder.path().join(format!("nbd-{number}"));
         let listener = UnixListener::bind(&socket).unwrap();
         let volumes = Arc::new(Volumes {
-            cache,
+            cache: cache.clone(),
             gate: Arc::default(),
         });
         let served = clients.clone();
@@ -65,6 +69,7 @@ impl Process {
             }
         });
         Self {
+            cache,
             clients,
             commands,
             socket,

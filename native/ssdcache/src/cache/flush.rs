@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::losses::Losses;
 use super::ranges::Ranges;
 use super::*;
-use crate::device::intents::Intent;
+use crate::device::intents::{Flushing, Intent};
 
 /// Ranges that a message names.
 const NAMED: usize = 4;
@@ -46,7 +46,7 @@ impl Cache {
             .map_err(|source| origin_error(volume, source))
     }
 
-    /// Writes to the origin of a volume, and notes that.
+    /// Does a client's write to the origin of a volume, and notes that.
     pub(super) fn put(
         &self,
         volume: &Volume,
@@ -59,6 +59,16 @@ impl Cache {
         written
     }
 
+    /// Copies dirty blocks to the origin. What they have beside a client's write may be what the
+    /// origin had after a loss: they make none good.
+    pub(super) fn copy(&self, volume: &Volume, data: &[u8], offset: u64) -> io::Result<()> {
+        let range = offset..offset + data.len() as u64;
+        let ticket = volume.losses.begin(range);
+        let written = volume.origin.write_at(data, offset);
+        volume.losses.end(ticket, false, volume.size());
+        written
+    }
+
     /// Flushes the origin of a volume if it was written since the last time, and notes what it lost.
     ///
     /// # Errors
@@ -67,10 +77,13 @@ impl Cache {
         let losses = &volume.losses;
         let flushes = losses.flushes();
         let _turn = losses.turn();
+        let intents = self.device.intents().begin_flush(volume.record);
         if !losses.is_needed(flushes) {
+            if losses.is_clean() {
+                self.end_flush(volume, &intents);
+            }
             return Ok(());
         }
-        let intents = self.device.intents().begin_flush(volume.record);
         losses.begin_flush();
         if let Err(error) = volume.origin.sync() {
             let lost = losses.fail_flush();
@@ -80,11 +93,16 @@ impl Cache {
         if losses.end_flush() {
             self.note_losses(volume);
         }
+        self.end_flush(volume, &intents);
+        Ok(())
+    }
+
+    /// Notes that regions were flushed.
+    fn end_flush(&self, volume: &Volume, flushed: &Flushing) {
         if !self.has_failed() {
-            let noted = self.device.end_flush(volume.record, &intents);
+            let noted = self.device.end_flush(volume.record, flushed);
             noted.unwrap_or_else(|error| self.fail(&error));
         }
-        Ok(())
     }
 
     /// Notes that the origin of a volume lost what was written to it, except for what the cache has

@@ -211,9 +211,14 @@ impl Cache {
         let _closed = volume.close_gate();
         let before = volume.size();
         let writing_back = self.begin_writing_back(volume);
-        let now = self
-            .sync_origin(volume)
-            .and_then(|()| volume.origin.size_now())
+        if let Err(error) = self.sync_origin(volume) {
+            // What is lost is noted, and a server that is there again has another size perhaps.
+            let name = volume.name();
+            eprintln!("diffcache-ssdcache: volume {name}: could not flush its origin: {error}");
+        }
+        let now = volume
+            .origin
+            .size_now()
             .map_err(|source| origin_error(volume, source))?;
         drop(writing_back);
         if now < before {

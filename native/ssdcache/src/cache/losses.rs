@@ -54,6 +54,15 @@ pub(super) struct Losses {
     turn: Mutex<()>,
 }
 
+impl State {
+    fn rewrite(&mut self, range: &Range<u64>) {
+        let again = self.lost.common(range);
+        again
+            .into_iter()
+            .for_each(|part| self.rewritten.insert(part));
+    }
+}
+
 impl Losses {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -68,13 +77,14 @@ impl Losses {
         ticket
     }
 
-    /// Notes its end; `is_done`: it succeeded. `size` is that of the volume.
-    pub(super) fn end(&self, ticket: Ticket, is_done: bool, size: u64) {
+    /// Notes its end; `is_renewed`: a client wrote all of it, which succeeded. `size` is that of the
+    /// volume.
+    pub(super) fn end(&self, ticket: Ticket, is_renewed: bool, size: u64) {
         let mut state = self.lock();
         let Some(range) = state.running.remove(&ticket) else {
             return;
         };
-        if is_done && ticket.0 > state.failed_at {
+        if is_renewed && ticket.0 > state.failed_at {
             let again = state.lost.common(&range);
             again
                 .into_iter()
@@ -82,6 +92,11 @@ impl Losses {
         }
         state.written.insert(range);
         bound(&mut state.written, size);
+    }
+
+    /// Notes a write that is complete because the cache has it.
+    pub(super) fn note_rewritten(&self, range: &Range<u64>) {
+        self.lock().rewrite(range);
     }
 
     /// The number of flushes that began: one that begins later has all that is complete now.
@@ -98,8 +113,14 @@ impl Losses {
     /// called in turn.
     pub(super) fn is_needed(&self, flushes: u64) -> bool {
         let state = self.lock();
-        let is_behind = !state.written.is_empty() || !state.is_known;
+        let is_behind = !state.written.is_empty() || !state.rewritten.is_empty() || !state.is_known;
         is_behind && state.succeeded <= flushes
+    }
+
+    /// Whether the origin has all that is complete. To be called in turn.
+    pub(super) fn is_clean(&self) -> bool {
+        let state = self.lock();
+        state.written.is_empty() && state.is_known
     }
 
     /// Begins a flush, in turn.

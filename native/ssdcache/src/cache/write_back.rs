@@ -163,7 +163,10 @@ impl Cache {
         let slot = self.reserve(volume, block)?;
         let stored = slot.map(|slot| self.store_dirty(volume, block, slot, &whole));
         match stored.transpose()? {
-            Some(true) => Ok(()),
+            Some(true) => {
+                volume.losses.note_rewritten(&(from..to));
+                Ok(())
+            }
             _ => self.write_past(volume, block..block + 1, request),
         }
     }
@@ -465,9 +468,7 @@ impl Cache {
             let start = blocks[done].block * BLOCK as u64;
             let inside = (volume.size() - start).min(((end - done) * BLOCK) as u64) as usize;
             let part = &data[done * BLOCK..done * BLOCK + inside];
-            self.put(volume, start..start + inside as u64, |origin| {
-                origin.write_at(part, start)
-            })?;
+            self.copy(volume, part, start)?;
             Counters::add(&volume.counters.origin_bytes_written, inside as u64);
             copied.extend(&blocks[done..end]);
             done = end;

@@ -107,4 +107,14 @@ impl Client {
         self.send(3, (0, 0), &[])?;
         self.receive(0).map(drop)
     }
+
+    pub fn trim(&mut self, offset: u64, length: usize) -> io::Result<()> {
+        self.send(4, (offset, length), &[])?;
+        self.receive(0).map(drop)
+    }
+
+    pub fn zero(&mut self, offset: u64, length: usize) -> io::Result<()> {
+        self.send(6, (offset, length), &[])?;
+        self.receive(0).map(drop)
+    }
 }

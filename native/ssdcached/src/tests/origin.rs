@@ -1,9 +1,10 @@
 //! Origins in this process: disks that fail as disks do, which a server of NBD has.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use diffcache_faulty::Disk;
 
@@ -13,6 +14,7 @@ use crate::nbd::{self, Export, Exports};
 pub struct Origin {
     pub disk: Disk,
     socket: PathBuf,
+    connections: Arc<Mutex<Vec<UnixStream>>>,
 }
 
 impl Origin {
@@ -22,12 +24,15 @@ impl Origin {
         let origin = Self {
             disk: Disk::new(size),
             socket,
+            connections: Arc::default(),
         };
-        let disk = origin.disk.clone();
+        let (disk, connections) = (origin.disk.clone(), origin.connections.clone());
         // It ends with the process of the test.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (stream, served) = (stream.unwrap(), Served(disk.clone()));
+                let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
+                connections.push(stream.try_clone().unwrap());
                 // The client sees how it ends.
                 std::thread::spawn(move || drop(serve(stream, &served)));
             }
@@ -37,6 +42,19 @@ impl Origin {
 
     pub fn name(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    /// Ends the server, and starts it again without what was not flushed.
+    pub fn crash(&self) {
+        let mut connections = self
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for stream in connections.drain(..) {
+            // Fails if the client has left.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        self.disk.cut(|_| 0);
     }
 }
 

@@ -401,11 +401,15 @@ impl Connection {
 
     fn flush(&self) -> Result<(), Failure> {
         let written = self.written.load(Ordering::Acquire);
-        if self.flags & CAN_FLUSH != 0 {
-            self.call(&Request::of(FLUSH, 0, 0))?;
+        let flushed = match self.flags & CAN_FLUSH {
+            0 => Ok(()),
+            _ => self.call(&Request::of(FLUSH, 0, 0)).map(drop),
+        };
+        if !matches!(flushed, Err(Failure::Broken(_))) {
+            // An error of the server reports what it lost.
+            self.flushed.fetch_max(written, Ordering::AcqRel);
         }
-        self.flushed.fetch_max(written, Ordering::AcqRel);
-        Ok(())
+        flushed
     }
 }
 

@@ -94,6 +94,22 @@ fn what_passes_write_back_by_is_not_forgotten_when_other_blocks_are_written_back
 }
 
 #[test]
+fn what_write_back_takes_again_is_no_loss_but_the_rest_of_its_block_is() {
+    let setup = after_loss(Mode::WriteBack);
+    assert!(setup.flush_it().is_err());
+    setup.write(KIB_4 + 512, 1024, 7);
+    assert!(setup.flush_it().is_err());
+    let rest = vec![(KIB_4, 512), (KIB_4 + 1536, KIB_4 - 1536)];
+    assert_eq!(rest, setup.losses());
+    setup.cache.write_back_now(&setup.volume()).unwrap();
+    assert!(setup.flush_it().is_err());
+    assert_eq!(rest, setup.losses());
+    setup.write(KIB_4, BLOCK, 8);
+    setup.flush_it().unwrap();
+    assert!(setup.losses().is_empty());
+}
+
+#[test]
 fn dirty_blocks_are_no_loss_and_stay_dirty_whoever_meets_the_error() {
     let setup = Setup::new(64);
     let volume = setup.volume();
