@@ -36,8 +36,8 @@ it. Use a path that stays over restarts of the host.
         type=units.Size(4096),
         sample_default='400GiB',
         help='''
-Bytes of volumes that are cached, in bytes or with a unit. The device needs 0.4
-percent and 2 MB more; main memory needs up to 32 bytes for each 4096. A change
+Bytes of volumes that are cached, in bytes or with a unit. The device needs 0.8
+percent and 3 MB more; main memory needs up to 32 bytes for each 4096. A change
 takes effect with ``--format``.
 '''),
     cfg.StrOpt(

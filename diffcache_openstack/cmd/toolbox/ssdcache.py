@@ -48,7 +48,12 @@ class _Volumes(columns.FormattableColumn):
             f' of {volume["limit"]} blocks, {volume["dirty"]} dirty,'
             f' {volume["hits"]} hits, {volume["misses"]} misses, export'
             f' {volume["export"]}{_lost(volume["losses"])}'
+            f'{_because(volume["reason"])}'
             for name, volume in self._value.items())
+
+
+def _because(reason: str | None) -> str:
+    return f': {reason}' if reason else ''
 
 
 def _lost(losses: list[tuple[int, int]]) -> str:

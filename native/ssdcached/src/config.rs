@@ -329,7 +329,9 @@ impl Config {
         let attachments: Vec<Attachment> = attachments.collect::<Result<_, _>>()?;
         let former = self.check_format(path, &file, place)?;
         let random = random()?;
-        let notes = Notes::new(self.state()?, &Device::id_of(&random)).replacing(former.as_ref());
+        let notes = Notes::new(self.state()?, &Device::id_of(&random))
+            .replacing(former.as_ref())
+            .discarding(self.discard_dirty);
         for attachment in &attachments {
             self.check_unsaved(&notes, attachment)?;
         }
@@ -356,7 +358,8 @@ impl Config {
                 error => error,
             },
         })?;
-        let (origins, notes) = (self.origins()?, Notes::new(self.state()?, &device.id()));
+        let notes = Notes::new(self.state()?, &device.id()).discarding(self.discard_dirty);
+        let origins = self.origins()?;
         let known = device.records().map_err(CacheError::from)?;
         let known: Vec<VolumeRecord> = known.into_iter().flatten().collect();
         let mut attachments = Vec::new();
@@ -394,7 +397,6 @@ impl Config {
             return Some(reason.into());
         }
         match notes.elsewhere(origin) {
-            _ if self.discard_dirty => None,
             Ok(None) => None,
             Ok(Some(device)) => Some(format!(
                 "another cache device ({device}) may have blocks of it that were not written back"
@@ -420,9 +422,6 @@ impl Config {
 
     /// Refuses an origin of which another device may have newer blocks.
     fn check_unsaved(&self, notes: &Notes, attachment: &Attachment) -> Result<(), ConfigError> {
-        if self.discard_dirty {
-            return Ok(());
-        }
         let note = notes.path(attachment.origin_id);
         let found = notes.elsewhere(attachment.origin_id);
         match found.map_err(|source| ConfigError::File {

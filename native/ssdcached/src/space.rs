@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{
@@ -14,6 +15,8 @@ use crate::config::ConfigError;
 const BTRFS: u64 = 0x9123_683e;
 const COPYING: [(u64, &str); 2] = [(0x2fc1_2fc1, "ZFS"), (0xca45_1a4e, "bcachefs")];
 const SECTOR: u64 = 512;
+/// Bytes that are written at once.
+const ZEROES: u64 = 1 << 20;
 
 /// Gives the file of a device, whose content is of no use, the space that the cache needs. The
 /// file is as it was if there is not enough.
@@ -30,12 +33,27 @@ pub fn reserve(path: &Path, file: &File, bytes: u64) -> Result<(), ConfigError> 
         return Ok(());
     }
     check_space(path, file, bytes)?;
-    write_in_place(path, file, metadata.len())?;
-    fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(|error| {
+    let is_btrfs = write_in_place(path, file, metadata.len())?;
+    let reserved = fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from);
+    // Where the space was never written, the first write takes metadata, which may be missing, too.
+    let reserved = reserved.and_then(|()| match is_btrfs {
+        true => write_zeroes(file, bytes),
+        false => Ok(()),
+    });
+    reserved.map_err(|error| {
         // Others took the space meanwhile.
         let _ = file.set_len(metadata.len());
-        failed(error.into())
+        failed(error)
     })
+}
+
+fn write_zeroes(file: &File, bytes: u64) -> io::Result<()> {
+    let zeroes = vec![0; ZEROES as usize];
+    for at in (0..bytes).step_by(ZEROES as usize) {
+        let count = ZEROES.min(bytes - at) as usize;
+        file.write_all_at(&zeroes[..count], at)?;
+    }
+    file.sync_data()
 }
 
 /// Refuses more than is free, before anything is written.
@@ -61,8 +79,8 @@ fn check_space(path: &Path, file: &File, bytes: u64) -> Result<(), ConfigError> 
     Ok(())
 }
 
-/// Has a file keep its space when it is written again.
-fn write_in_place(path: &Path, file: &File, length: u64) -> Result<(), ConfigError> {
+/// Has a file keep its space when it is written again. Returns whether it is on btrfs.
+fn write_in_place(path: &Path, file: &File, length: u64) -> Result<bool, ConfigError> {
     let refused = |what: &str| {
         ConfigError::Space {
         path: path.to_owned(),
@@ -73,18 +91,18 @@ fn write_in_place(path: &Path, file: &File, length: u64) -> Result<(), ConfigErr
     }
     };
     let Ok(system) = fstatfs(file) else {
-        return Ok(());
+        return Ok(false);
     };
     let magic = system.f_type as u64 & 0xffff_ffff;
     if let Some((_, name)) = COPYING.iter().find(|(number, _)| *number == magic) {
         return Err(refused(&format!("it is on {name}")));
     }
     if magic != BTRFS {
-        return Ok(());
+        return Ok(false);
     }
     let flags = ioctl_getflags(file).map_err(|_| refused("it is on btrfs"))?;
     if flags.contains(IFlags::NOCOW) {
-        return Ok(());
+        return Ok(true);
     }
     // Only a file without content can be changed so.
     let changed = file.set_len(0).is_ok() && ioctl_setflags(file, flags | IFlags::NOCOW).is_ok();
@@ -92,7 +110,7 @@ fn write_in_place(path: &Path, file: &File, length: u64) -> Result<(), ConfigErr
         let _ = file.set_len(length);
         return Err(refused("it is on btrfs, and cannot be written in place"));
     }
-    Ok(())
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ pub struct Notes {
     device: String,
     /// The device that this one was before it was formatted.
     former: Option<String>,
+    /// Whether blocks that other devices may have are lost.
+    discards: bool,
 }
 
 impl Notes {
@@ -24,7 +26,14 @@ impl Notes {
             state: state.to_owned(),
             device: digits(id),
             former: None,
+            discards: false,
         }
+    }
+
+    /// Has the newer blocks be lost that other devices may have: their notes are as none.
+    #[must_use]
+    pub fn discarding(self, discards: bool) -> Self {
+        Self { discards, ..self }
     }
 
     /// Takes notes of a device that was formatted, without dirty blocks, as those of this one.
@@ -46,6 +55,9 @@ impl Notes {
     /// # Errors
     /// The note cannot be read.
     pub fn elsewhere(&self, origin: u64) -> io::Result<Option<String>> {
+        if self.discards {
+            return Ok(None);
+        }
         let text = match std::fs::read_to_string(self.path(origin)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             text => text?,
@@ -120,6 +132,10 @@ mod tests {
         let formatted = |former| Notes::new(&directory, &other).replacing(Some(former));
         assert!(formatted(&[3; 16]).elsewhere(ORIGIN).unwrap().is_some());
         assert_eq!(None, formatted(&one).elsewhere(ORIGIN).unwrap());
+        let discarding = Notes::new(&directory, &other).discarding(true);
+        assert_eq!(None, discarding.elsewhere(ORIGIN).unwrap());
+        discarding.end(ORIGIN).unwrap();
+        notes.begin(ORIGIN).unwrap();
         assert_eq!(None, blank.elsewhere(ORIGIN + 1).unwrap());
         notes.end(ORIGIN).unwrap();
         assert_eq!(None, blank.elsewhere(ORIGIN).unwrap());

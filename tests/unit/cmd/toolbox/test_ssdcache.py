@@ -23,7 +23,8 @@ STATUS = {
     'device': {'state': 'ok', 'blocks': 10, 'free': 7, 'dirty': 0},
     'volumes': {'v': {'mode': 'write-through', 'state': 'ok', 'blocks': 3,
                       'limit': 10, 'dirty': 2, 'hits': 1, 'misses': 2,
-                      'export': '0' * 32, 'losses': []}}}
+                      'export': '0' * 32, 'losses': [],
+                      'reason': None}}}
 
 
 class SsdcacheTest(base.TestCase):
@@ -89,15 +90,17 @@ class TestControl(SsdcacheTest):
         self.assertEqual(STATUS, json.loads(out))
         return send.call_args
 
-    def test_a_loss_is_shown_with_its_volume(self):
+    def test_a_loss_and_a_reason_are_shown_with_their_volume(self):
         volume = STATUS['volumes']['v'] | {
-            'losses': [[4096, 512], [8192, 4096]]}
+            'losses': [[4096, 512], [8192, 4096]],
+            'reason': 'its origin is away'}
         status = STATUS | {'volumes': {'v': volume}}
         with mock.patch('diffcache_openstack.ssdcache.control.send',
                         return_value=status):
             _, out, _ = self.run_command('status', '--control', 'c',
                                          '--fit-width', '--max-width', '900')
-        self.assertIn('4608 bytes lost by the origin from 4096 on', out)
+        self.assertIn('4608 bytes lost by the origin from 4096 on: its origin'
+                      ' is away', out)
 
     def test_commands(self):
         self.assertEqual(mock.call('c', 'status'), self.send('status'))
