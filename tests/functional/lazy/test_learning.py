@@ -14,9 +14,11 @@
 import dataclasses
 import os
 import random
+from unittest import mock
 
 from diffcache_openstack.agent.lazy import daemon
 from diffcache_openstack.agent.lazy import servers
+from diffcache_openstack.conductor import servers as nova_servers
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack.prefetch import profiles
 from tests.functional.lazy import services
@@ -176,6 +178,14 @@ class TestSharing(LearningTest):
 class TestProjects(LearningTest):
 
     share = 'project'
+
+    def setUp(self):
+        # The embedded site has no Nova, which names servers of both.
+        self.enterContext(mock.patch.object(
+            nova_servers.Servers, 'on', return_value=[
+                nova_servers.Server('s', project, 'ACTIVE')
+                for project in _PROJECTS]))
+        super().setUp()
 
     def test_projects_do_not_learn_from_each_other(self):
         self.read(self.boot('h1', _PROJECTS[0]), *_BOOT)
