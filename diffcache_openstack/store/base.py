@@ -102,6 +102,13 @@ class BlobStore(abc.ABC):
     def names(self) -> list[str] | None:
         """Return the names of all blobs in any order; None if unknown."""
 
+    def traces(self) -> list[str]:
+        """Return the names of blobs that killed writers may have left.
+
+        All names, or those that this host has put where names are unknown.
+        """
+        return self.names() or []
+
     @abc.abstractmethod
     def local_path(self, name: str) -> pathlib.Path | None:
         """Return a blob's file, for stores that keep files on this host."""
@@ -144,7 +151,8 @@ class BlobStore(abc.ABC):
     def age(self, name: str) -> float:
         """Return the seconds since a blob was put, by the store's clock.
 
-        Only stores that list their blobs know; elsewhere all are new.
+        Elsewhere than in stores that list their blobs it is known of those
+        that this host has put, at most; others are new.
 
         :raises NotFound: there is no such blob
         """

@@ -29,6 +29,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
 from diffcache_openstack.store import layered
 from diffcache_openstack.store import registry
+from diffcache_openstack.store import upload_ledger
 from diffcache_openstack.versions.store import acceptance
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import commits
@@ -221,7 +222,12 @@ class Stores:
         if uri.startswith('file:'):
             directory = urllib.parse.urlsplit(uri).path.rstrip('/')
             return opener(f'file://{directory}/{tag}', [])
-        return PrefixedStore(opener(uri, list(config_files)), tag)
+        ledger = None
+        if self._memory is not None:
+            place = hashlib.sha256(uri.encode()).hexdigest()[:16]
+            ledger = upload_ledger.UploadLedger(
+                self._memory / f'{tag}-{place}.blobs.json')
+        return PrefixedStore(opener(uri, list(config_files)), tag, ledger)
 
     def _known_key(self, store: base.BlobStore, project_id: str
                    ) -> bytes | None:
@@ -365,10 +371,14 @@ class PrefixedStore(base.BlobStore):
     """The blobs of a store whose names have a prefix.
 
     See :class:`diffcache_openstack.store.base.BlobStore`.
+
+    :param ledger: what this host has put, if the whole cannot list its blobs
     """
 
-    def __init__(self, whole: base.BlobStore, tag: str) -> None:
+    def __init__(self, whole: base.BlobStore, tag: str,
+                 ledger: upload_ledger.UploadLedger | None = None) -> None:
         self._whole = whole
+        self._ledger = ledger if whole.names() is None else None
         self._prefix = f'{tag}-'
 
     def _name(self, name: str) -> str:
@@ -376,14 +386,17 @@ class PrefixedStore(base.BlobStore):
 
     def create(self, name: str, data: bytes) -> None:
         """Create a small blob."""
+        self._note(name)
         self._whole.create(self._name(name), data)
 
     def replace(self, name: str, data: bytes) -> None:
         """Create or replace a small blob."""
+        self._note(name)
         self._whole.replace(self._name(name), data)
 
     def put_file(self, name: str, path: pathlib.Path) -> None:
         """Create a blob from a file."""
+        self._note(name)
         self._whole.put_file(self._name(name), path)
 
     def flush(self) -> None:
@@ -402,6 +415,18 @@ class PrefixedStore(base.BlobStore):
     def delete(self, name: str) -> None:
         """Remove a blob."""
         self._whole.delete(self._name(name))
+        if self._ledger is not None:
+            self._ledger.forget(name)
+
+    def _note(self, name: str) -> None:
+        if self._ledger is not None and not commits.is_bookkeeping(name):
+            self._ledger.note(name)
+
+    def traces(self) -> list[str]:
+        """Return the names of blobs that killed writers may have left."""
+        if self._ledger is not None:
+            return self._ledger.names()
+        return self.names() or []
 
     def names(self) -> list[str] | None:
         """Return the names of the blobs with the prefix."""
@@ -447,6 +472,8 @@ class PrefixedStore(base.BlobStore):
 
     def age(self, name: str) -> float:
         """Return the seconds since a blob was put."""
+        if self._ledger is not None:
+            return self._ledger.age(name)
         return self._whole.age(self._name(name))
 
     @property

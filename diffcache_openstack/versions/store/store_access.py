@@ -21,6 +21,7 @@ import shutil
 import tempfile
 import threading
 from typing import Callable
+from typing import Collection
 from typing import Iterable
 from typing import Iterator
 
@@ -223,9 +224,9 @@ class StoreAccess:
         """Remove what killed writers left, and yield a staging directory."""
         with self.store.staging(work) as staging:
             head = self._load_completed()
-            upload_journal.UploadJournal(self.store, staging).return_files(
-                head.blobs() if head else set())
-            self._remove_orphans(head)
+            journal = upload_journal.UploadJournal(self.store, staging)
+            journal.return_files(head.blobs() if head else set())
+            self._remove_orphans(head, journal.listed())
             yield staging
 
     @contextlib.contextmanager
@@ -297,20 +298,24 @@ class StoreAccess:
         """
         needed = head.blobs() if head else set()
         return sorted(
-            name for name in self.store.names() or ()
+            name for name in self.store.traces()
             if name not in needed and not commits.is_bookkeeping(name)
             and blob_names.is_own(name))
 
-    def _remove_orphans(self, head: catalogue.Catalogue | None) -> None:
+    def _remove_orphans(self, head: catalogue.Catalogue | None,
+                        kept: Collection[str]) -> None:
         """Remove blobs of killed writers; the lock must be held.
 
-        Only in stores that list their blobs. Unless the lock excludes all
-        writers, new blobs stay: one that is not killed may commit them.
+        Where a store cannot list its blobs, those that this host has put.
+        Unless the lock excludes all writers, new blobs stay: one that is not
+        killed may commit them.
+
+        :param kept: what the work that begins has put before
         """
-        if self.store.append_only or self.store.names() is None:
+        if self.store.append_only:
             return
         for name in self.orphans(head):
-            if (arbitration.is_pending(name, head)
+            if (name in kept or arbitration.is_pending(name, head)
                     or not self._is_abandoned(name)):
                 continue
             LOG.info('Removing blob %s, which no version needs', name)

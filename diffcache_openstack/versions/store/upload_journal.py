@@ -53,6 +53,10 @@ class UploadJournal:
                     and not files.is_there(target):
                 os.rename(path, target)
 
+    def listed(self) -> set[str]:
+        """Return the blobs that the work has put, or was to put, before."""
+        return set(self._read(_LIST))
+
     def upload(self, files_of: list[tuple[str, pathlib.Path]]) -> None:
         """Upload files, by blobs' names, except those that were uploaded."""
         self._write(_LIST, {name: path.name for name, path in files_of})
@@ -62,7 +66,7 @@ class UploadJournal:
                 self._store.put_file(name, path)
                 continue
             checksum = _native.hash_file(path)
-            if sent.get(name) == checksum:
+            if sent.get(name) == checksum and self._store.exists(name):
                 LOG.info('Blob %s is in the store already', name)
                 continue
             # An incomplete upload, or another content.

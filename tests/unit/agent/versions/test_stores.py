@@ -13,6 +13,8 @@
 
 import random
 import shutil
+import time
+from unittest import mock
 
 from castellan.common import exception as castellan_exceptions
 from castellan.tests.unit.key_manager import mock_key_manager
@@ -21,7 +23,10 @@ from diffcache_openstack.agent.versions import stores as version_stores
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 from diffcache_openstack.store import file
+from diffcache_openstack.store import upload_ledger
+from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import key_ids
+from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.unit.agent.versions import key_files
@@ -400,3 +405,86 @@ class TestPart(base.TestCase):
         self.assertRaises(exceptions.NotFound, one.read, 'x')
         self.assertEqual(b'22', other.read('x'))
         self.assertRaises(exceptions.InvalidInput, one.read, '../b-x')
+
+
+class Killed(BaseException):
+    """What a process does not survive."""
+
+
+class TestLeftovers(base.TestCase):
+    """A store that cannot list its blobs: glance_store's, as for S3."""
+
+    def setUp(self):
+        super().setUp()
+        self.blobs = self.directory / 'blobs'
+        config = self.write_file('glance.conf', (
+            '[glance_store]\nfilesystem_store_datadir = '
+            f'{self.blobs}\n').encode())
+        self.conf = opts.new_config()
+        self.conf.set_override('store', 'glance:file', 'versions')
+        self.conf.set_override('store_config', [str(config)], 'versions')
+        self.number = 0
+        self.save()
+
+    def open(self):
+        return version_stores.Stores(
+            self.conf, memory=self.directory / 'memory').open('p1')
+
+    def save(self):
+        self.number += 1
+        disk = self.write_file(
+            'disk', random.Random(self.number).randbytes(1 << 16))
+        return self.open().save([version_store.Disk(disk, 'a')])
+
+    def packs(self):
+        return {path.name for path in self.blobs.iterdir()
+                if not commits.is_bookkeeping(path.name[len('p1-'):])}
+
+    def killed_while(self, name, work):
+        """Have the process killed when it calls something."""
+        def kill(*_arguments):
+            raise Killed
+
+        with mock.patch.object(store_access.StoreAccess, name, kill):
+            self.assertRaises(Killed, work)
+
+    def later(self, hours):
+        """What clocks show some hours later."""
+        now = time.time() + 3600 * hours
+        return mock.patch.object(upload_ledger.time, 'time', lambda: now)
+
+    def test_what_a_killed_save_has_put_is_removed_later(self):
+        before = self.packs()
+        self.killed_while('commit', self.save)
+        left = self.packs() - before
+        self.assertTrue(left)
+        # A writer that is slow could commit it yet.
+        self.save()
+        self.assertEqual(left, left & self.packs())
+        with self.later(2):
+            self.save()
+        self.assertEqual(set(), left & self.packs())
+        self.assertTrue(self.open().verify().intact)
+
+    def test_what_a_killed_prune_has_put_is_removed_later(self):
+        [version] = self.save()
+        self.open().delete([version.id])
+        old = self.packs()
+        with mock.patch.object(version_stores.PrefixedStore, 'delete',
+                               side_effect=Killed):
+            self.assertRaises(Killed, self.open().prune)
+        # It has committed, and was to delete what is not needed any more.
+        needed = {f'p1-{name}' for name in self.open()._access.head().blobs()}
+        self.assertTrue(old - needed)
+        with self.later(2):
+            self.save()
+        self.assertEqual(set(), (old - needed) & self.packs())
+        self.assertTrue(self.open().verify().intact)
+
+    def test_nothing_else_is_removed(self):
+        self.save()
+        before = self.packs()
+        with self.later(1000):
+            self.save()
+        self.assertEqual(before, before & self.packs())
+        self.assertTrue(self.open().verify().intact)
