@@ -470,8 +470,14 @@ class TestLeftovers(base.TestCase):
         [version] = self.save()
         self.open().delete([version.id])
         old = self.packs()
-        with mock.patch.object(version_stores.PrefixedStore, 'delete',
-                               side_effect=Killed):
+        delete = version_stores.PrefixedStore.delete
+
+        def kill(store, name):
+            if name.startswith('pack'):
+                raise Killed
+            delete(store, name)
+
+        with mock.patch.object(version_stores.PrefixedStore, 'delete', kill):
             self.assertRaises(Killed, self.open().prune)
         # It has committed, and was to delete what is not needed any more.
         needed = {f'p1-{name}' for name in self.open()._access.head().blobs()}
