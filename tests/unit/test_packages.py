@@ -9,10 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The wheel has every module of the package."""
+"""The wheel has every module of the package, and what it requires."""
 
 import pathlib
 
+from packaging import requirements
 import setuptools
 
 from tests import base
@@ -31,3 +32,17 @@ class TestPackages(base.TestCase):
                    for path in (TREE / PACKAGE).rglob('*.py')}
         self.assertEqual(
             set(), {'.'.join(folder.parts) for folder in folders} - installed)
+
+
+class TestLowerBounds(base.TestCase):
+
+    def test_those_of_our_services_admit_no_release_with_a_known_hole(self):
+        """doc/source/contributor/dependencies.rst has the advisories."""
+        bounds = {}
+        for line in (TREE / 'requirements.txt').read_text().splitlines():
+            found = requirements.Requirement(line.partition('#')[0]) \
+                if line.partition('#')[0].strip() else None
+            if found is not None:
+                bounds[found.name] = found.specifier
+        for name, holed in (('PyMySQL', '1.1.0'), ('Werkzeug', '3.0.5')):
+            self.assertNotIn(holed, bounds[name])
