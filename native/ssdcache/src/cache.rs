@@ -508,10 +508,10 @@ impl Cache {
         let cleared = self.clear(&self.device.intents().finished());
         let volumes = self.volumes();
         // The device keeps what held ones lack.
-        let clean = volumes
+        let mut clean = volumes
             .iter()
             .filter(|v| !v.is_held() && self.dirty_blocks(v) == 0);
-        let ended: Result<(), CacheError> = clean.map(|v| self.end_unsaved(v)).collect();
+        let ended = clean.try_for_each(|v| self.end_unsaved(v));
         cleared.and(ended.map_err(io::Error::other))
     }
 
