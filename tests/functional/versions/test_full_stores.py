@@ -16,6 +16,7 @@ import random
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
+from diffcache_openstack.versions.store import upkeep
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.functional.fixtures import filesystems
@@ -116,6 +117,21 @@ class FullFilesystem:
         self.small.exhaust()
         self.store.delete([versions[-1].id])
         self.assertEqual(4, self.store.prune().packs_removed)
+
+    def test_a_store_beside_what_takes_all_space_stays_deletable(self):
+        """A reserve that is given up whole is gone after the first time."""
+        versions = [self.save()]
+        for place in range(4):
+            self.change(place * 100, 300)
+            versions.append(self.save())
+        content = self.disk.read_bytes()
+        for version in versions[:-1]:
+            self.small.exhaust()
+            self.store.delete([version.id])
+            self.small.exhaust()
+            self.store.prune(rule=upkeep.PruneRule(0))
+        self.assert_restored(versions[-1], content)
+        self.assertTrue(self.store.verify().intact)
 
     def test_a_save_leaves_space_for_deleting(self):
         self.save()
