@@ -569,7 +569,8 @@ fi
         [[made]] = self.called(calls, 'manage')
         self.assertTrue(made.startswith('host-key create'))
         self.assertTrue(made.endswith(
-            f'--role compute node {self.directory}/etc/compute-node.key'))
+            '--role compute --site default node'
+            f' {self.directory}/etc/compute-node.key'), made)
 
     def test_each_service_signs_with_a_key_of_its_role(self):
         etc = self.directory / 'etc'
