@@ -178,13 +178,13 @@ class TestResize(AttachTest):
     def test_a_volume_that_grew(self):
         export = self.attach('a')
         self.assertTrue(self.io(export, 'write -P 7 0 64k'))
-        os.truncate(self.origins['a'], SIZE + 5000)
+        os.truncate(self.origins['a'], SIZE + 5120)
         self.assertFalse(self.io(export, f'read {SIZE} 4k'))
         control.send(self.control, 'resize', volume='a')
-        self.assertTrue(self.io(export, f'write -P 9 {SIZE} 5000',
+        self.assertTrue(self.io(export, f'write -P 9 {SIZE} 5120',
                                 'read -P 7 0 64k'))
         self.assertEqual({'a': export}, self.kill())
-        self.assertTrue(self.io(export, f'read -P 9 {SIZE} 5000'))
+        self.assertTrue(self.io(export, f'read -P 9 {SIZE} 5120'))
         self.assertEqual(0, self.status('a')['misses'])
 
     def test_a_volume_that_became_smaller(self):

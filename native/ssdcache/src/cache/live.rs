@@ -6,6 +6,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use super::attach::{
     attach, check_admission, check_attachment, identities, same_origin, size_of_origin, Identity,
 };
+use super::origin::check_size;
 use super::volume::{lock, Mode, Volume};
 use super::{origin_error, touched, Attachment, Cache, CacheError};
 use crate::device::disk::Disk;
@@ -219,6 +220,7 @@ impl Cache {
         let now = volume
             .origin
             .size_now()
+            .and_then(|now| check_size(now).map(|()| now))
             .map_err(|source| origin_error(volume, source))?;
         drop(writing_back);
         if now < before {

@@ -53,6 +53,8 @@ pub fn open(path: &Path) -> io::Result<(File, (u64, u64, u64))> {
 const NBD: &str = "nbd";
 /// Begins QEMU's options of a block device, as in the names of files that it opens.
 const JSON: &str = "json:";
+/// Bytes that QEMU requests at least.
+const SECTOR: u64 = 512;
 
 /// A file by its device and inode, or a block device by its number.
 pub type Identity = (u64, u64);
@@ -107,11 +109,13 @@ impl Origins {
             Box::new(NbdOrigin::open(Address::parse(name)?)?)
         } else {
             let origin = Origin::open(Path::new(name))?;
+            check_size(origin.size()?)?;
             return Ok(Named {
                 id: origin.id(),
                 disk: Box::new(origin),
             });
         };
+        check_size(disk.size()?)?;
         Ok(Named { disk, id })
     }
 
@@ -170,6 +174,17 @@ impl Origins {
         daemons.insert(id, Arc::downgrade(&opened));
         Ok(opened)
     }
+}
+
+/// Refuses a size that is no multiple of a sector: QEMU requests whole sectors, also at the end.
+pub(super) fn check_size(size: u64) -> io::Result<()> {
+    if size % SECTOR == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        ErrorKind::InvalidInput,
+        format!("its size of {size} bytes is no multiple of {SECTOR}; make it larger"),
+    ))
 }
 
 /// What a path is, if that can be seen.
@@ -357,6 +372,20 @@ mod tests {
         assert_eq!(identity(&path), identity(&hard));
         assert_ne!(identity(&path), identity(&other));
         for path in [path, link, hard, other] {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_origin_has_whole_sectors() {
+        let odd = file("odd", 5000);
+        let device = file("odd-device", 0);
+        let origins = Origins::new(std::env::temp_dir(), identity(&device).unwrap());
+        let refused = origins.open(&odd.to_string_lossy()).err().unwrap();
+        assert!(refused.to_string().contains("5000 bytes"), "{refused}");
+        std::fs::write(&odd, [0; 5120]).unwrap();
+        origins.open(&odd.to_string_lossy()).unwrap();
+        for path in [odd, device] {
             std::fs::remove_file(path).unwrap();
         }
     }

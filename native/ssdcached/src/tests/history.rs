@@ -255,7 +255,7 @@ impl History {
             1 => {
                 let due = cache.take_due();
                 let failed = due.iter().filter_map(|due| cache.write_back_due(due));
-                failed.map(io::Error::other).map(Err).collect()
+                failed.map(io::Error::other).try_for_each(Err)
             }
             _ => {
                 let flushed = self.command(n, "flush", json!({}));

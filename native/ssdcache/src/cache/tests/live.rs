@@ -250,7 +250,7 @@ fn numbers_of_detached_volumes_are_used_again_without_their_clients() {
 #[test]
 fn a_volume_grows_with_its_origin_and_keeps_its_blocks() {
     for mode in Mode::ALL {
-        let (ssd, small) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE + 100));
+        let (ssd, small) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE + 512));
         let cache = empty(&ssd);
         let volume = cache
             .attach(Attachment {
@@ -259,11 +259,17 @@ fn a_volume_grows_with_its_origin_and_keeps_its_blocks() {
             })
             .unwrap();
         write(&cache, &volume, 0, 1);
-        let mut end = [0; 100];
+        let mut end = [0; 512];
         cache.read(&volume, &mut end, SIZE as u64).unwrap();
         let held = cache.status().volumes["v"].blocks;
         cache.resize(&volume).unwrap();
         assert_eq!(held, cache.status().volumes["v"].blocks);
+        small.resize(SIZE + 1000, 9);
+        assert!(matches!(
+            cache.resize(&volume),
+            Err(CacheError::Origin { .. })
+        ));
+        small.resize(SIZE + 512, 9);
         small.resize(2 * SIZE, 9);
         cache.resize(&volume).unwrap();
         assert_eq!(2 * SIZE as u64, volume.size());
@@ -271,8 +277,8 @@ fn a_volume_grows_with_its_origin_and_keeps_its_blocks() {
         let mut block = [0; BLOCK];
         cache.read(&volume, &mut block, SIZE as u64).unwrap();
         assert_eq!(
-            ([0; 100], [9; 1]),
-            (array(&block[..100]), array(&block[100..101]))
+            ([0; 512], [9; 1]),
+            (array(&block[..512]), array(&block[512..513]))
         );
         assert_eq!(9, read(&cache, &volume, 511));
         let export = volume.export();
