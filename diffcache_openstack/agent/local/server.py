@@ -176,7 +176,7 @@ def _listen(path: pathlib.Path, gid: int | None) -> socket.socket:
         os.chmod(temporary, 0o600)
         if gid is not None:
             os.chown(temporary, -1, gid)
-            os.chmod(temporary, 0o660)
+            os.chmod(temporary, 0o660)  # nosec B103
         listening.listen(_BACKLOG)
         os.replace(temporary, path)
     except OSError:
