@@ -110,6 +110,11 @@ def _check_caller(method: methods.Method, message: messaging.Message,
     host = message.arguments.get('host')
     if isinstance(host, objects.Host):
         _check_registration(host, signer)
+    site = message.arguments.get('site')
+    if site is not None and site != signer.site:
+        raise exceptions.Forbidden(
+            f'The {signer} called {message.method} for site {site}; hosts see'
+            f' maps and plans of their own site only.')
 
 
 def _check_registration(host: objects.Host, signer: host_keys.Signer) -> None:

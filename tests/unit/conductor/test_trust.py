@@ -104,6 +104,12 @@ class TestHosts(TrustTest):
         self.assertEqual([database.holding(1)], self.held())
         self.host.report_requests(self.ctxt, [database.request(1)])
 
+    def test_a_host_sees_the_map_and_plan_of_its_own_site_only(self):
+        self.host.update_site_map(self.ctxt, 'edge')
+        for call in (self.host.update_site_map, self.host.get_plan):
+            self.assertIn('their own site only',
+                          self.forbidden(call, 'elsewhere'))
+
     def test_nothing_unsigned_is_believed(self):
         stranger = self.client()
         for call, arguments in (
