@@ -185,6 +185,8 @@ class GoneTest(test_serving.ServeTestCase):
         host.put(test_serving.TARGET)
         watch = contents.Watch()
         watch.gone.set()
-        host.server.deliver_to(host.view.template('target'),
-                               outputs.LocalOutput(self.output), None, watch)
+        self.assertRaises(
+            exceptions.Cancelled, host.server.deliver_to,
+            host.view.template('target'), outputs.LocalOutput(self.output),
+            None, watch)
         self.assertFalse(self.output.exists())
