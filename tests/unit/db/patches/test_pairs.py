@@ -204,6 +204,7 @@ class TestWork(PairsTest):
         self.add(1, 2, 3)
         self.compared()
         self.estimate(p12=600, p13=10)
+        self.write(sites.put_host, database.host('h1'), database.at(0))
         self.write(history.put_requests, [
             database.request(number, template_id='t2')
             for number in range(9)])
