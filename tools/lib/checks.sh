@@ -17,6 +17,10 @@
 
 FAILED_CHECKS=0
 
+# "timeout" sends SIGTERM to a stage, and once more to all of its processes: the
+# second one is not to end what the stage tidies up when it exits.
+trap 'trap : TERM; exit 143' TERM
+
 # What a command exits with if it could not check anything.
 NOT_RUN=77
 
