@@ -273,11 +273,3 @@ class TestProgram(base.TestCase):
                 done = self.run_program(*words)
                 self.assertEqual((2, ''), (done.returncode, done.stdout))
                 self.assertIn('usage: tools/debian-package', done.stderr)
-
-    def test_packages_of_the_trial_have_one_name_in_each_release(self):
-        # debootstrap does not know what provides a name: Debian 13 has
-        # librsync2t64.
-        text = (loading.TREE / 'tools' / 'debian-package').read_text()
-        names = re.search(r'^INCLUDES=\(([^)]+)\)', text, re.M)[1].split()
-        self.assertIn('mariadb-server', names)
-        self.assertNotIn('librsync2', names)
