@@ -142,7 +142,7 @@ host. Its user needs access to the directory. Empty disables the socket.
         help='''
 Group whose members may connect to the socket, besides the agent's own user.
 Create one for nova-compute alone, which the agent's user belongs to as well.
-Unset: none. Whoever uses the socket can read every image of the catalogue, and
+Unset: none. A user of the socket can read every image of the catalogue, and
 have the SSD cache open devices of the host: the guests' QEMU must not be in
 this group.
 '''),

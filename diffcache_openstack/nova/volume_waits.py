@@ -30,7 +30,7 @@ class VolumeWait:
     """What volumes in the SSD cache wait for: that the cache runs.
 
     A server whose volume lost what it wrote is not resumed: QEMU would repeat
-    the flush, and the server goes on as if nothing was lost.
+    the flush, and the server would continue as if nothing was lost.
 
     :param client: of this host's agent
     """
@@ -65,7 +65,7 @@ class VolumeWait:
 
     def _tell(self, server_id: str, name: str, losses: list[list[int]]
               ) -> None:
-        """Log once that a server stays as it is, and what is to be done."""
+        """Log once that a server stays paused, and the next step."""
         places = ', '.join(f'{length} bytes at {start}'
                            for start, length in losses[:_MOST])
         if self._told.get(name) == places:

@@ -21,7 +21,7 @@ NEEDED_MEMORY_MB=2500
 
 PROBLEMS=()
 
-# problem TEXT...: remember what stands against a run.
+# problem TEXT...: remember a reason why a run cannot succeed.
 problem() {
     PROBLEMS+=("$*")
 }

@@ -121,7 +121,7 @@ impl FileSystem for Directory {
     }
 
     fn getattr(&self, _: &Context, inode: u64, _: Option<u64>) -> io::Result<(stat64, Duration)> {
-        // Whoever looks at the folder sees whether it is served: a mount without a daemon is to be found.
+        // Not cached: a look at the folder has to find a mount whose daemon is gone.
         let time = match inode {
             ROOT => Duration::ZERO,
             _ => FOREVER,
