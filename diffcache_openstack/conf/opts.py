@@ -176,13 +176,10 @@ def _check_names(path: str) -> None:
 
 @functools.cache
 def _names() -> dict[str, frozenset[str]]:
-    """Return the names of the options of our groups, former ones too."""
+    """Return the names of the options of our groups."""
     found: dict[str, set[str]] = collections.defaultdict(set)
     for group, options in list_opts():
         name = str(group.name)
         for option in options:
             found[name].add(option.dest)
-            for former in option.deprecated_opts:
-                found[str(former.group or name)].add(
-                    (former.name or option.name).replace('-', '_'))
     return {name: frozenset(options) for name, options in found.items()}

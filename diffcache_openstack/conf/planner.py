@@ -90,10 +90,6 @@ found.
         min=1,
         max=4,
         mutable=True,
-        deprecated_opts=[
-            cfg.DeprecatedOpt('hops', group='planner'),
-            cfg.DeprecatedOpt('max_patches', group='agent'),
-        ],
         help='''
 Most patches to apply one after another to build an image, in plans and on the
 hosts. Higher values help if images descend from each other in long chains, but

@@ -49,13 +49,6 @@ class TestNewConfig(base.TestCase):
         self.assertEqual(2 * 2 ** 30, conf.agent.cache_capacity)
         self.assertEqual(['22:00-06:00'], conf.fill.windows)
 
-    def test_limits_of_chains_keep_their_former_names(self):
-        for lines in ('[planner]\nhops = 3\n', '[agent]\nmax_patches = 3\n',
-                      '[agent]\nmax_patches = 2\n[planner]\nhops = 3\n'):
-            path = self.write_file('former.conf', lines.encode())
-            conf = opts.new_config(['--config-file', str(path)])
-            self.assertEqual(3, conf.planner.max_patches, lines)
-
     def test_unusable_value_is_named(self):
         path = self.write_file('x.conf', b'[agent]\ncache_capacity = lots\n')
         conf = opts.new_config(['--config-file', str(path)])
@@ -67,7 +60,7 @@ class TestNewConfig(base.TestCase):
         for text, unknown in (
                 ('[agent]\ncache_capacty = 1GB\n', 'cache_capacity'),
                 ('[lazy]\nnothing_like_that = 1\n', 'remove it'),
-                ('[agent]\nstate-dir = /tmp\n[planner]\nhops = 1\n', None),
+                ('[agent]\nstate-dir = /tmp\n[planner]\nmin_gain = 0\n', None),
                 # What others have, and what plug-ins of Keystone add.
                 ('[keystone_authtoken]\nx = 1\n[nova]\nx = 1\n[y]\nz = 1\n',
                  None)):

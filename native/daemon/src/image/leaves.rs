@@ -296,7 +296,7 @@ impl<F: Storage> Leaves<F> {
         self.lost.fetch_add(1, Ordering::Relaxed);
         let kept = self.unless_closed(|| marks::mark(&self.marks, leaf, 0));
         if let Err(error) = kept {
-            // Whoever finds the mark verifies it as well.
+            // A reader that finds the mark verifies it as well.
             eprintln!("Could not unmark leaf {leaf}: {error}");
         }
     }

@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// Note a chunk that is to be fetched. Once much was fetched of which little was read, hints are no help to this guest, whoever gave them.
+    /// Note a chunk that is to be fetched. Once much was fetched of which little was read, hints of any origin are no help to this guest.
     fn note_taken(&mut self, chunk: Chunk) {
         if self.is_read && self.is_known(chunk) && self.unread.insert(chunk) {
             self.is_doubted = self.unread.len() as u64 > UNPROVEN + FOR_EACH_READ * self.proven;

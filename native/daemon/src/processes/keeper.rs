@@ -575,7 +575,7 @@ impl Keeper<'_> {
             if ended.is_some() {
                 return Ok(());
             }
-            // Other signals stay for whoever waits for them next.
+            // Other signals stay for the next wait.
             signals::wait_for_child(Duration::from_millis(20));
         }
         eprintln!(

@@ -8,7 +8,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::DaemonError;
 
-/// Create memory of a length that no process can change: whoever maps it may read all of it, whatever another one does.
+/// Create memory of a length that no process can change: a process that maps it can read all of it, whatever others do.
 ///
 /// # Errors
 /// `System`.

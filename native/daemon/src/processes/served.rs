@@ -38,7 +38,7 @@ const CHANGE_TIME: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What is to change of an image that is served.
+/// A change of an image that is served.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {

@@ -163,7 +163,7 @@ fn lock_state(state: &Path) -> Result<File, DaemonError> {
     let path = state.join("lock");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
-    // Whoever may open it may lock it, and keep this service from starting.
+    // A user who can open it can lock it, and keep this service from starting.
     let file = options
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)

@@ -151,7 +151,7 @@ fn load(
     let of = |record: u16| owners.get(usize::from(record)).and_then(Option::as_ref);
     // No block is put into the slots of damaged entries.
     let nothing = state.blocks.add_partition(0)?;
-    let nobody = state.blocks.add_volume(nothing)?;
+    let unowned = state.blocks.add_volume(nothing)?;
     let now = Instant::now();
     let state = RefCell::new(state);
     device.load(
@@ -162,7 +162,7 @@ fn load(
             let mut state = state.borrow_mut();
             let blocks = &mut state.blocks;
             let Some(entry) = entry else {
-                return blocks.restore(nobody, Block::from(slot), slot, true);
+                return blocks.restore(unowned, Block::from(slot), slot, true);
             };
             let Some(volume) = of(entry.record) else {
                 return false;
