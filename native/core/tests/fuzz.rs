@@ -21,10 +21,13 @@ use diffcache_core::source::ReadAt;
 use diffcache_core::task::Task;
 use diffcache_core::varint;
 
+#[path = "fuzzing/arrived.rs"]
+mod arrived;
 mod fuzzing;
 #[allow(dead_code)]
 mod images;
-use fuzzing::{fuzz, spoil, Arrived, Chance, Strict};
+use arrived::Arrived;
+use fuzzing::{fuzz, spoil, Chance, Strict};
 use images::{noise, BLOCK};
 
 /// Targets that a forger claims to be larger are opened, and not built: that takes its time.

@@ -6,10 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::images::noise;
 
-mod arrived;
 mod strict;
 
-pub use arrived::Arrived;
 pub use strict::Strict;
 
 /// What the engine promises to take at most, for any images.
