@@ -10,12 +10,12 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Count the results that a stage of tools/test left.
+"""Add up the results that a stage of tools/test left.
 
 Usage: results.py DIR
 
-Prints how many tests and checks passed, failed and were skipped. The files of
-DIR are read by their ending:
+Prints how many tests and checks passed, failed and were skipped, then the name
+of each that failed, one a line. The files of DIR are read by their ending:
 
 ``.subunit``
     The stream of a run of stestr. A test that began and did not end failed.
@@ -25,10 +25,11 @@ DIR are read by their ending:
 ``.libtest``
     What ``cargo test`` printed. Stable Rust has no other format for tests (its
     JSON needs a nightly compiler); the line that ends each test program is
-    counted, and here alone.
+    counted, and the lines of tests that failed are named, and here alone.
 """
 
 import collections
+import dataclasses
 import pathlib
 import re
 import sys
@@ -42,18 +43,32 @@ _STATUSES = {'success': PASSED, 'fail': FAILED, 'uxsuccess': FAILED,
              'inprogress': FAILED, 'skip': SKIPPED, 'xfail': SKIPPED}
 _LIBTEST = re.compile(
     r'^test result: .* (\d+) passed; (\d+) failed; (\d+) ignored;', re.M)
+_LIBTEST_FAILED = re.compile(r'^test (\S+) (?:- should panic )?\.\.\. FAILED$',
+                             re.M)
 
-Counts = typing.Counter[str]
+
+@dataclasses.dataclass
+class Results:
+    """What the tests and checks of a stage came to."""
+
+    counts: typing.Counter[str] = dataclasses.field(
+        default_factory=collections.Counter)
+    #: The names of those that failed, in the order of their files.
+    failures: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, status: str, name: str) -> None:
+        """Add one test or check."""
+        self.counts[status] += 1
+        if status == FAILED:
+            self.failures.append(name)
 
 
-def count_subunit(path: pathlib.Path) -> Counts:
-    """Count the tests of a stream of subunit."""
-    counts: Counts = collections.Counter()
-
+def read_subunit(path: pathlib.Path, results: Results) -> None:
+    """Add the tests of a stream of subunit."""
     def add(test: dict[str, typing.Any]) -> None:
         # What is no test, such as a worker's output, has no such status.
         if test['status'] in _STATUSES:
-            counts[_STATUSES[test['status']]] += 1
+            results.add(_STATUSES[test['status']], test['id'])
 
     summary = testtools.StreamToDict(add)
     summary.startTestRun()
@@ -61,43 +76,45 @@ def count_subunit(path: pathlib.Path) -> Counts:
         subunit.ByteStreamToStreamResult(
             stream, non_subunit_name='stdout').run(summary)
     summary.stopTestRun()
-    return counts
 
 
-def count_checks(path: pathlib.Path) -> Counts:
-    """Count the lines of tools/lib/checks.sh."""
-    return collections.Counter(
-        line.split('\t')[0] for line in path.read_text().splitlines())
+def read_checks(path: pathlib.Path, results: Results) -> None:
+    """Add the lines of tools/lib/checks.sh."""
+    for line in path.read_text().splitlines():
+        results.add(*line.split('\t', 1))
 
 
-def count_libtest(path: pathlib.Path) -> Counts:
-    """Count the tests of each program that ``cargo test`` ran."""
-    counts: Counts = collections.Counter()
-    for found in _LIBTEST.findall(path.read_text(errors='replace')):
-        counts.update(dict(zip((PASSED, FAILED, SKIPPED), map(int, found))))
-    return counts
+def read_libtest(path: pathlib.Path, results: Results) -> None:
+    """Add the tests of each program that ``cargo test`` ran."""
+    text = path.read_text(errors='replace')
+    for found in _LIBTEST.findall(text):
+        results.counts.update(
+            dict(zip((PASSED, FAILED, SKIPPED), map(int, found))))
+    results.failures.extend(_LIBTEST_FAILED.findall(text))
 
 
-READERS = {'.subunit': count_subunit, '.checks': count_checks,
-           '.libtest': count_libtest}
+READERS = {'.subunit': read_subunit, '.checks': read_checks,
+           '.libtest': read_libtest}
 
 
-def count(directory: pathlib.Path) -> Counts:
-    """Count what all files of a directory say."""
-    counts: Counts = collections.Counter()
+def read(directory: pathlib.Path) -> Results:
+    """Add up what all files of a directory say."""
+    results = Results()
     for path in sorted(directory.iterdir()):
         if path.suffix in READERS:
-            counts += READERS[path.suffix](path)
-    return counts
+            READERS[path.suffix](path, results)
+    return results
 
 
 def main(names: list[str]) -> int:
-    """Print the counts of a directory; return the exit code."""
+    """Print the results of a directory; return the exit code."""
     if len(names) != 1:
         print('usage: results.py DIR', file=sys.stderr)
         return 2
-    counts = count(pathlib.Path(names[0]))
-    print(counts[PASSED], counts[FAILED], counts[SKIPPED])
+    results = read(pathlib.Path(names[0]))
+    print(*(results.counts[status] for status in (PASSED, FAILED, SKIPPED)))
+    for failure in results.failures:
+        print(failure)
     return 0
 
 

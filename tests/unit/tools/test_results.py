@@ -26,9 +26,12 @@ results = loading.load('lib/results')
 class ResultsTest(base.TestCase):
 
     def count(self) -> tuple[int, ...]:
-        counts = results.count(self.directory)
+        counts = results.read(self.directory).counts
         return tuple(counts[name] for name in (
             results.PASSED, results.FAILED, results.SKIPPED))
+
+    def failures(self) -> list[str]:
+        return results.read(self.directory).failures
 
     def write_stream(self, name, statuses):
         output = io.BytesIO()
@@ -51,6 +54,7 @@ class ResultsTest(base.TestCase):
         self.write_stream('unit.subunit', [
             'success', 'success', 'fail', 'uxsuccess', 'skip', 'xfail'])
         self.assertEqual((2, 2, 2), self.count())
+        self.assertEqual(['test_2', 'test_3'], self.failures())
 
     def test_a_test_that_did_not_end_failed(self):
         self.write_stream('unit.subunit', ['success', None])
@@ -77,14 +81,18 @@ class ResultsTest(base.TestCase):
 
     def test_cargo(self):
         self.write_file('cargo.libtest', (
+            b'test a::b ... FAILED\ntest a::c - should panic ... FAILED\n'
+            b'test a::d ... ok\n'
             b'test result: ok. 4 passed; 0 failed; 2 ignored; 0 measured\n'
             b'test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured\n'
         ))
         self.assertEqual((7, 1, 2), self.count())
+        self.assertEqual(['a::b', 'a::c'], self.failures())
 
     def test_checks(self):
         self.write_file('stage.checks', b'passed\tdocs\nfailed\tnotes\n')
         self.assertEqual((1, 1, 0), self.count())
+        self.assertEqual(['notes'], self.failures())
 
     def test_all_files_of_a_stage(self):
         self.write_stream('nova.subunit', ['success'])

@@ -102,8 +102,9 @@ class TestRunStage(base.TestCase):
     def execute(self, command: str) -> str:
         return bash(
             'set -e; cd "$1"; WORK=$1 PASSED=0 FAILED=0 SKIPPED=0 SUMMARY=()'
-            f' FAILED_STAGES=(); {{ {command}; }} >"$1/out";'
-            ' echo $PASSED $FAILED $SKIPPED "${FAILED_STAGES[@]}"',
+            f' FAILED_STAGES=() FAILURES=(); {{ {command}; }} >"$1/out";'
+            ' echo $PASSED $FAILED $SKIPPED "${FAILED_STAGES[@]}"'
+            ' "${FAILURES[@]}"',
             str(self.directory))
 
     def totals(self, *commands: str, seconds: int = 60, arguments: str = ''
@@ -115,7 +116,7 @@ class TestRunStage(base.TestCase):
     def test_checks(self):
         self.assertEqual('2 0 0', self.totals(
             'check one true', 'check two true', 'finish_checks'))
-        self.assertEqual('1 1 0 unit', self.totals(
+        self.assertEqual('1 1 0 unit unit: two', self.totals(
             'check one true', 'check two false', 'finish_checks'))
 
     def test_a_stage_that_fails_counts_as_a_failure(self):
@@ -161,7 +162,7 @@ class TestRunStage(base.TestCase):
             '        sleep 0.1; done',
             'fi', 'if [ "$1" = docs ]; then check it false; else',
             '    check it true; fi', 'finish_checks')
-        self.assertEqual('2 1 0 docs', self.execute(
+        self.assertEqual('2 1 0 docs docs: it', self.execute(
             'WANTED=(lint docs functional); run_stages;'
             ' printf "%s\\n" "${SUMMARY[@]}"'))
         lines = (self.directory / 'out').read_text().splitlines()
