@@ -17,7 +17,7 @@ import typing
 
 from oslo_config import cfg
 
-from diffcache_openstack.clients import nova
+from diffcache_openstack.cloud import nova
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import threads
 

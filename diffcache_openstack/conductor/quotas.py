@@ -18,7 +18,7 @@ import typing
 from oslo_concurrency import lockutils
 from oslo_config import cfg
 
-from diffcache_openstack.clients import limits
+from diffcache_openstack.cloud import limits
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import quota_usage
 

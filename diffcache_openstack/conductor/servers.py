@@ -15,7 +15,7 @@ import dataclasses
 
 from oslo_config import cfg
 
-from diffcache_openstack.clients import nova
+from diffcache_openstack.cloud import nova
 from diffcache_openstack.common import exceptions
 
 STOPPED = 'SHUTOFF'

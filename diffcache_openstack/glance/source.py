@@ -20,7 +20,7 @@ import typing
 from oslo_config import cfg
 
 from diffcache_openstack.agent.repository import ingest
-from diffcache_openstack.clients import glance
+from diffcache_openstack.cloud import glance
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import notifications
 from diffcache_openstack.common import stand_ins

@@ -103,10 +103,10 @@ class TestContracts(base.TestCase):
         self.add('versions.save.x', f'import {PACKAGE}.versions.restore')
         self.assert_broken('versions')
 
-    def test_services_that_load_clients_themselves_are_broken(self):
-        self.add('clients.x', 'import novaclient')
+    def test_services_that_load_cloud_clients_themselves_are_broken(self):
+        self.add('cloud.x', 'import novaclient')
         self.add('client.x', 'import openstack')
-        self.add('conductor.x', f'import {PACKAGE}.clients.x')
+        self.add('conductor.x', f'import {PACKAGE}.cloud.x')
         self.assert_broken()
         self.add('agent.x', 'import glanceclient')
         self.assert_broken('openstack')

@@ -20,7 +20,7 @@ import uuid
 
 from oslo_config import cfg
 
-from diffcache_openstack.clients import glance
+from diffcache_openstack.cloud import glance
 from diffcache_openstack.common import exceptions
 
 LOG = logging.getLogger(__name__)

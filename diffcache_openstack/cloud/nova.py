@@ -21,7 +21,7 @@ from novaclient import exceptions as nova_exceptions
 from oslo_config import cfg
 import requests
 
-from diffcache_openstack.clients import base
+from diffcache_openstack.cloud import base
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keystone
 from diffcache_openstack.conf import nova

@@ -13,7 +13,7 @@
 
 from oslo_context import fixture as context_fixture
 
-from diffcache_openstack.clients import nova
+from diffcache_openstack.cloud import nova
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 from tests import base

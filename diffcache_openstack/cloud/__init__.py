@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Clients of the OpenStack services that this suite's services call.
+"""The OpenStack services that this suite's services call.
 
 One module for each service, over that project's own Python client. What users
 call this suite with is in :mod:`diffcache_openstack.client`.

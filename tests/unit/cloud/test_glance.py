@@ -13,7 +13,7 @@
 
 import io
 
-from diffcache_openstack.clients import glance
+from diffcache_openstack.cloud import glance
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 from tests import base

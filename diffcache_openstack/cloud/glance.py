@@ -21,7 +21,7 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from oslo_config import cfg
 import requests
 
-from diffcache_openstack.clients import base
+from diffcache_openstack.cloud import base
 from diffcache_openstack.common import keystone
 from diffcache_openstack.conf import glance
 
