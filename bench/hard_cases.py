@@ -45,8 +45,8 @@ import uuid
 
 import machine
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.blocks import qemu_img
-from diffcache_openstack.common import local_client
 from diffcache_openstack.embedded import published
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack.sites import view as views

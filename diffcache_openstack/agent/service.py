@@ -103,7 +103,7 @@ from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.telemetry import metrics
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.common import threads
-from diffcache_openstack.common import windows
+from diffcache_openstack.common import time_windows
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import buses
@@ -257,7 +257,7 @@ class Agent(service.Service):
             self._builder, self._arrivals, self.host, self._flights,
             self.plane.new_handle,
             filling.Limits(options.max_rate or None,
-                           windows.Windows(options.windows).open_now,
+                           time_windows.Windows(options.windows).open_now,
                            options.concurrency,
                            self.conf.agent.forms_capacity),
             self._state / 'plan.json')
@@ -307,7 +307,7 @@ class Agent(service.Service):
             self.conf.lazy, self.host,
             lazy_images.Supply(self._builder, self.transfers, prices,
                                self._new_throttle,
-                               windows.Windows(
+                               time_windows.Windows(
                                    self.conf.fill.windows).open_now),
             lazy_images.Users(self._servers, self._learning,
                               self._hydrations, self._boot_sets),
@@ -497,7 +497,7 @@ class Agent(service.Service):
                 conf.patch_level,
                 pair_choice.Limits(conf.max_patch_ratio, conf.nearest_bases),
                 functools.partial(_may_make_patches,
-                                  windows.Windows(conf.windows),
+                                  time_windows.Windows(conf.windows),
                                   conf.max_load),
                 conf.scan_interval))
 
@@ -659,7 +659,7 @@ class Agent(service.Service):
         threads.end('rpc-stop', stop)
 
 
-def _may_make_patches(hours: windows.Windows, max_load: float) -> bool:
+def _may_make_patches(hours: time_windows.Windows, max_load: float) -> bool:
     """Return whether the time and the machine's load allow a patch."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     return hours.open_now() and not 0 < max_load < load

@@ -17,7 +17,7 @@ from oslo_config import cfg
 
 from diffcache_openstack.agent.privileged import start
 from diffcache_openstack.cmd import services
-from diffcache_openstack.common import modes
+from diffcache_openstack.common import permissions
 from diffcache_openstack.common import service
 
 
@@ -27,7 +27,7 @@ def _create(conf: cfg.ConfigOpts) -> service.Service:
     Other users may not read its new files. What Nova and Glance are to read
     is given to them explicitly.
     """
-    os.umask(modes.UMASK)
+    os.umask(permissions.UMASK)
     new_outputs = start.separate(conf)
     # Not before: libraries that it needs start threads, which would keep the
     # capabilities.

@@ -19,7 +19,7 @@ import re
 import secrets
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import modes
+from diffcache_openstack.common import permissions
 
 KEY_BYTES = 32
 _LARGEST = 1 << 16
@@ -49,7 +49,7 @@ def read_secret(path: str | os.PathLike) -> bytes:
     """
     try:
         with open(path, 'rb') as source:
-            modes.check_secret(source, path)
+            permissions.check_secret(source, path)
             content = source.read(_LARGEST)
     except OSError as error:
         raise exceptions.InvalidInput(

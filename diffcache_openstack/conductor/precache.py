@@ -31,7 +31,7 @@ from oslo_utils import timeutils
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import windows
+from diffcache_openstack.common import time_windows
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import boot_set_progress
 from diffcache_openstack.conductor import compute
@@ -256,7 +256,7 @@ def check_window(text: str | None) -> None:
     :raises InvalidInput: it cannot
     """
     if text:
-        windows.parse(text)
+        time_windows.parse(text)
 
 
 def _check_expiry(when):
@@ -268,7 +268,7 @@ def _check_expiry(when):
 
 def is_open(job: objects.PrecacheJob, local: datetime.datetime) -> bool:
     """Return whether hosts may fetch for a job at a local time."""
-    return not job.window or windows.parse(job.window).contains(local)
+    return not job.window or time_windows.parse(job.window).contains(local)
 
 
 class View:

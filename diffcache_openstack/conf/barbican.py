@@ -16,7 +16,7 @@ import copy
 from keystoneauth1 import loading
 from oslo_config import cfg
 
-from diffcache_openstack.common import keystone_opts
+from diffcache_openstack.conf import keystone_opts
 
 GROUP = cfg.OptGroup(
     'barbican',

@@ -15,8 +15,8 @@ import copy
 
 from oslo_config import cfg
 
-from diffcache_openstack.common import keystone_opts
 from diffcache_openstack.common import units
+from diffcache_openstack.conf import keystone_opts
 
 GROUP = cfg.OptGroup(
     'glance',

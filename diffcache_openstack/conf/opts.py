@@ -49,7 +49,7 @@ def groups() -> list[types.ModuleType]:
     names = sorted(module.name for module in
                    pkgutil.iter_modules(package.__path__))
     return [importlib.import_module(f'{package.__name__}.{name}')
-            for name in names if name != 'opts']
+            for name in names if name not in ('keystone_opts', 'opts')]
 
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:

@@ -16,7 +16,7 @@ import json
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from diffcache_openstack.common import windows
+from diffcache_openstack.common import time_windows
 from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
@@ -32,7 +32,7 @@ def put(session: orm.Session, host: str, network: objects.HostNetwork
     :raises NotFound: the host is not registered
     :raises InvalidInput: a window cannot be parsed
     """
-    windows.Windows(network.fill_windows)
+    time_windows.Windows(network.fill_windows)
     host_id = sites.lock_host(session, host)
     before = _rates(of_host(session, host))
     for table in (models.HostNetwork, models.RepositoryStanding):

@@ -23,8 +23,8 @@ import threading
 import time
 import typing
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 
 LOG = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ import typing
 import libvirt
 from oslo_utils import fileutils
 
+from diffcache_openstack.agent_client import local_client
+from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import local_client
-from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
@@ -35,6 +35,7 @@ from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import fetching
+from diffcache_openstack.nova import final_saves
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import lazy_guests
 from diffcache_openstack.nova import options
@@ -42,7 +43,6 @@ from diffcache_openstack.nova import page_caches
 from diffcache_openstack.nova import resuming
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
-from diffcache_openstack.nova import versions
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.nova import volume_waits
 from diffcache_openstack.nova import volumes
@@ -94,9 +94,9 @@ class LibvirtDriver(driver.LibvirtDriver):
                  CONF.diffcache.socket, tally.summary())
         self._fetcher = fetching.Fetcher(
             CONF, source, tally, CONF.diffcache.fallback, self._bases)
-        self._saver = versions.Saver(client, tally,
-                                     CONF.diffcache.stall_timeout,
-                                     CONF.diffcache.unknown_policy)
+        self._saver = final_saves.Saver(client, tally,
+                                        CONF.diffcache.stall_timeout,
+                                        CONF.diffcache.unknown_policy)
         volumes.install()
         self._volumes = volumes.VolumeCache(client, tally, _notes())
         self._page_caches = page_caches.PageCacheWatch(
@@ -173,7 +173,7 @@ class LibvirtDriver(driver.LibvirtDriver):
         """Power a server off, then save it if its policy says so."""
         super().power_off(instance, timeout, retry_interval)
         if instance.task_state == task_states.POWERING_OFF:
-            self._save(instance, versions.SHUTDOWN,
+            self._save(instance, final_saves.SHUTDOWN,
                        nova_exception.InstancePowerOffFailure)
 
     def power_on(self, context: typing.Any, instance: typing.Any,
@@ -211,7 +211,7 @@ class LibvirtDriver(driver.LibvirtDriver):
                 ) -> None:
         """Remove a server, which is saved before if its policy says so."""
         if destroy_disks and instance.task_state == task_states.DELETING:
-            self._save(instance, versions.DELETE,
+            self._save(instance, final_saves.DELETE,
                        nova_exception.InstanceTerminationFailure)
         super().destroy(context, instance, network_info, block_device_info,
                         destroy_disks, destroy_secrets)
@@ -255,7 +255,7 @@ class LibvirtDriver(driver.LibvirtDriver):
         """Save a server; only a policy that requires it stops Nova."""
         try:
             self._saver.save_before(instance, trigger)
-        except versions.NotSaved as error:
+        except final_saves.NotSaved as error:
             raise failure(reason=str(error)) from error
 
     def _get_volume_driver(self, connection_info: dict[str, typing.Any]
@@ -434,7 +434,7 @@ def _refuse_unfinished(instance: typing.Any,
     :raises Exception: of the type of ``failure``
     """
     folder = pathlib.Path(libvirt_utils.get_instance_path(instance))
-    unfinished = versions.unfinished_rollback(folder)
+    unfinished = final_saves.unfinished_rollback(folder)
     if unfinished is not None:
         raise failure(
             reason=f'{unfinished} is in the middle of a restore, which the'

@@ -27,9 +27,9 @@ import typing
 
 from oslo_utils import fileutils
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import local_client
 from diffcache_openstack.nova import boot_modes
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies

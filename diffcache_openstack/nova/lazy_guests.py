@@ -21,8 +21,8 @@ import typing
 
 import libvirt
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from diffcache_openstack.nova import base_nodes
 from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import tally as tallies

@@ -25,9 +25,9 @@ import time
 import types
 import typing
 
+from diffcache_openstack.agent_client import local_client
+from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
-from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common import stand_ins
 from diffcache_openstack.nova import tally as tallies

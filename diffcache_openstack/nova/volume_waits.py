@@ -17,8 +17,8 @@ import typing
 
 from lxml import etree
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 
 LOG = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from lxml import etree
 import oslo_messaging
 from oslo_utils import excutils
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import lazy_disks
 from diffcache_openstack.nova import tally as tallies

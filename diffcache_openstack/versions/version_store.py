@@ -23,8 +23,8 @@ from typing import Callable
 from typing import Sequence
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import modes
-from diffcache_openstack.store import base
+from diffcache_openstack.common import permissions
+from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.guests import guest_views
 from diffcache_openstack.versions.guests import snapshots
@@ -400,7 +400,7 @@ def read_key(path: pathlib.Path) -> bytes:
     """
     try:
         with open(path, 'rb') as stream:
-            modes.check_secret(stream, path, group=True)
+            permissions.check_secret(stream, path, group=True)
             data = stream.read(_KEY_FILE_BYTES)
     except OSError as error:
         raise exceptions.InvalidInput(

@@ -40,9 +40,9 @@ import time
 import typing
 
 from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent_client import local_client
+from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
-from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.nova import source as sources

@@ -16,9 +16,9 @@ import http.client
 import json
 import typing
 
+from diffcache_openstack.agent_client import local_client
+from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
-from diffcache_openstack.common import restarts
 
 # Until a new image can be read, and until one that was removed is gone.
 _WORK_SECONDS = 60.0

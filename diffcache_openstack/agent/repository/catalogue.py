@@ -33,7 +33,7 @@ from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import modes
+from diffcache_openstack.common import permissions
 from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
@@ -154,11 +154,12 @@ class Repository:
         self._made = {(patch.base, patch.target): patch
                       for patch in self._patches.all()}
         self._sketches = state / 'sketches'
-        self._sketches.mkdir(mode=modes.PRIVATE.directory, parents=True,
+        self._sketches.mkdir(mode=permissions.PRIVATE.directory, parents=True,
                              exist_ok=True)
         # Named after content that is served and that may have no image yet.
         self._unregistered = state / 'unregistered'
-        self._unregistered.mkdir(mode=modes.PRIVATE.directory, exist_ok=True)
+        self._unregistered.mkdir(mode=permissions.PRIVATE.directory,
+                                 exist_ok=True)
         self._serving: collections.Counter[str] = collections.Counter()
         # Earlier releases remembered here what the conductor remembers now.
         shutil.rmtree(state / 'declined', ignore_errors=True)

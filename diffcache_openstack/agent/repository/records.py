@@ -22,7 +22,7 @@ import threading
 import typing
 
 from diffcache_openstack.common import files
-from diffcache_openstack.common import modes
+from diffcache_openstack.common import permissions
 
 
 class Identified(typing.Protocol):
@@ -50,7 +50,7 @@ class Records(typing.Generic[Record]):
             kind: collections.abc.Callable[..., Record],
             objects: collections.abc.Callable[[Record], tuple[str | None, ...]]
     ) -> None:
-        directory.mkdir(mode=modes.PRIVATE.directory, parents=True,
+        directory.mkdir(mode=permissions.PRIVATE.directory, parents=True,
                         exist_ok=True)
         self._directory = directory
         self._lock = threading.Lock()

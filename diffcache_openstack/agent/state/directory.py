@@ -21,7 +21,7 @@ import typing
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import modes
+from diffcache_openstack.common import permissions
 
 LOG = logging.getLogger(__name__)
 
@@ -90,8 +90,8 @@ def _protect(state: pathlib.Path) -> None:
             LOG.warning('Other users may list %s, which belongs to another '
                         'user: run "chmod go-rw %s"', state, state)
     for name in _DIRECTORIES:
-        (state / name).mkdir(mode=modes.PRIVATE.directory, exist_ok=True)
+        (state / name).mkdir(mode=permissions.PRIVATE.directory, exist_ok=True)
     for name in (*_DIRECTORIES, *_REPOSITORY):
-        modes.correct_tree(state / name)
+        permissions.correct_tree(state / name)
     for name in _FILES:
-        modes.correct_file(state / name)
+        permissions.correct_file(state / name)

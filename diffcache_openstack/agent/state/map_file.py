@@ -22,7 +22,7 @@ import pathlib
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import modes
+from diffcache_openstack.common import permissions
 from diffcache_openstack import objects
 from diffcache_openstack.sites import map_state
 
@@ -89,7 +89,7 @@ class MapFile:
                 state: map_state.MapState) -> None:
         line = json.dumps(change.obj_to_primitive()).encode() + b'\n'
         fd = os.open(self._changes, os.O_WRONLY | os.O_CREAT | os.O_APPEND
-                     | os.O_CLOEXEC, modes.PRIVATE.file)
+                     | os.O_CLOEXEC, permissions.PRIVATE.file)
         try:
             size = os.fstat(fd).st_size + len(line)
             os.write(fd, line)

@@ -26,10 +26,10 @@ from oslo_config import cfg
 from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.agent.versions import inbox_room
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import base
-from diffcache_openstack.store import layered
-from diffcache_openstack.store import registry
-from diffcache_openstack.store import upload_ledger
+from diffcache_openstack.versions.blobs import base
+from diffcache_openstack.versions.blobs import layered
+from diffcache_openstack.versions.blobs import registry
+from diffcache_openstack.versions.blobs import upload_ledger
 from diffcache_openstack.versions.store import acceptance
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import commits
@@ -370,7 +370,7 @@ def _tag(project_id: str) -> str:
 class PrefixedStore(base.BlobStore):
     """The blobs of a store whose names have a prefix.
 
-    See :class:`diffcache_openstack.store.base.BlobStore`.
+    See :class:`diffcache_openstack.versions.blobs.base.BlobStore`.
 
     :param ledger: what this host has put, if the whole cannot list its blobs
     """

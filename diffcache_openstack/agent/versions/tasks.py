@@ -26,8 +26,8 @@ import threading
 import time
 import typing
 
+from diffcache_openstack.agent.versions import fair_pool
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import fair_pool
 from diffcache_openstack.common import files
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions

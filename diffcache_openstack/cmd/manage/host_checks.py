@@ -28,10 +28,10 @@ from cryptography import x509
 from oslo_config import cfg
 
 from diffcache_openstack.agent.data_plane import identity
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.cmd.manage import host_systems
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from diffcache_openstack.common import mounts
 from diffcache_openstack.common import reflinks
 from diffcache_openstack.common.signing import host_keys

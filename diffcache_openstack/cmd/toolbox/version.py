@@ -26,7 +26,7 @@ from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
-from diffcache_openstack.store import registry
+from diffcache_openstack.versions.blobs import registry
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.store import retention

@@ -28,8 +28,8 @@ from oslo_config import cfg
 from oslo_log import log
 from sqlalchemy import orm
 
+from diffcache_openstack.common import time_windows
 from diffcache_openstack.common import units
-from diffcache_openstack.common import windows
 from diffcache_openstack.conductor.planning import boot_sets as boot_set_demand
 from diffcache_openstack.db import history
 from diffcache_openstack.db import networks
@@ -327,7 +327,7 @@ def fill_limits(rate: int | None, open_windows: tuple[str, ...]
     """
     return replan.FillLimits(
         8 * rate / MBIT if rate else None,
-        windows.Windows(list(open_windows)).seconds_per_day())
+        time_windows.Windows(list(open_windows)).seconds_per_day())
 
 
 def _placed(state, hosts, contents, patches):

@@ -15,7 +15,7 @@ import typing
 
 from sqlalchemy import orm
 
-from diffcache_openstack.common import windows
+from diffcache_openstack.common import time_windows
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import networks
 from diffcache_openstack import objects
@@ -39,7 +39,7 @@ def show(session: orm.Session, host: str) -> dict[str, typing.Any]:
 
 
 def _fill(network: objects.HostNetwork) -> dict[str, typing.Any]:
-    opened = windows.Windows(network.fill_windows)
+    opened = time_windows.Windows(network.fill_windows)
     return {'max_rate': network.fill_rate, 'windows': network.fill_windows,
             'seconds_per_day': opened.seconds_per_day()}
 

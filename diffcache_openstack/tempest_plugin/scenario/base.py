@@ -28,8 +28,8 @@ from tempest.lib.common.utils import test_utils
 from tempest.lib import exceptions
 from tempest import test
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions as ours
-from diffcache_openstack.common import local_client
 
 CONF = config.CONF
 

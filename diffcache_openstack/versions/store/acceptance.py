@@ -36,7 +36,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.store import base
+from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums

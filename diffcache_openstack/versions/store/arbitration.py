@@ -31,7 +31,7 @@ import re
 import typing
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import base
+from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import commits
 

@@ -22,7 +22,7 @@ import logging
 import re
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import base
+from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 

@@ -15,7 +15,7 @@ A store has it in two blobs, which are written before the first catalogue.
 """
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import base
+from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
 

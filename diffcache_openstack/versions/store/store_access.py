@@ -29,7 +29,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.store import base
+from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import blob_names
 from diffcache_openstack.versions.store import catalogue

@@ -23,7 +23,7 @@ from typing import Collection
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import files
-from diffcache_openstack.store import base
+from diffcache_openstack.versions.blobs import base
 
 LOG = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import conductor_versions_api
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions import version_store as engine_of_versions
 from tests import base
 from tests.functional.fixtures import deployment

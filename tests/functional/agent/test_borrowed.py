@@ -18,7 +18,7 @@ import time
 
 from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent import service
-from diffcache_openstack.common import local_client
+from diffcache_openstack.agent_client import local_client
 from tests.functional.agent import family
 from tests.functional.agent import test_embedded
 

@@ -20,9 +20,9 @@ import threading
 
 import fixtures
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from diffcache_openstack.sites import view
 from tests.functional.agent import family
 from tests.functional.agent import test_embedded

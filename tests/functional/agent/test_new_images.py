@@ -19,9 +19,9 @@ import types
 
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent import service
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.sites import view
 from tests.functional.agent import family

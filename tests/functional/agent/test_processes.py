@@ -22,9 +22,9 @@ import time
 
 import fixtures
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
-from diffcache_openstack.common import local_client
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.sites import view
 from tests import base

@@ -29,10 +29,10 @@ import typing
 import unittest
 
 
+from diffcache_openstack.agent_client import local_client
+from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
-from diffcache_openstack.common import local_client
-from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import migration

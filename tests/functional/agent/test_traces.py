@@ -20,8 +20,8 @@ import oslo_messaging
 from osprofiler import notifier
 from werkzeug import test as http
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.api import app
-from diffcache_openstack.common import local_client
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import view
 from testing import spans as taken

@@ -13,7 +13,7 @@
 
 import unittest
 
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store import key_ids
 from tests.functional.agent import servers
 from tests.functional.fixtures import barbican

@@ -16,8 +16,8 @@ import signal
 import subprocess
 import uuid
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from diffcache_openstack import objects
 from tests.functional.agent import servers
 

@@ -26,7 +26,7 @@ from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import versions as local_versions
 from diffcache_openstack.common import threads
 from diffcache_openstack import objects
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store import upkeep
 from diffcache_openstack.versions import version_store
 from tests.functional.lazy import services

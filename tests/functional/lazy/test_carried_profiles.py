@@ -17,8 +17,8 @@ import signal
 import time
 
 from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db.views import profile_views

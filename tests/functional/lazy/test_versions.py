@@ -18,7 +18,7 @@ import random
 import signal
 import subprocess
 
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions import version_store
 from tests.functional.lazy import serving
 

@@ -24,7 +24,7 @@ import time
 import typing
 import uuid
 
-from diffcache_openstack.common import local_client
+from diffcache_openstack.agent_client import local_client
 from tests import base
 
 _TOOLS = pathlib.Path(__file__).parents[3] / 'tools' / 'openstack.d'

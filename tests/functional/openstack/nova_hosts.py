@@ -20,8 +20,8 @@ import shutil
 import subprocess
 import uuid
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from tests.functional.openstack import machine
 
 MARKER = 'DIFFCACHE-GUEST-READY'

@@ -22,9 +22,9 @@ import uuid
 
 import requests
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.client import service
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from tests.functional.openstack import machine
 
 MIB = 1 << 20

@@ -20,8 +20,8 @@ import time
 
 import requests
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import keys
-from diffcache_openstack.common import local_client
 from diffcache_openstack.rpc import agent_api
 from testing import server
 from tests import base

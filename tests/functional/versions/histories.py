@@ -41,7 +41,7 @@ import traceback
 from typing import Callable
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep

@@ -35,7 +35,7 @@ import tempfile
 import time
 from typing import Callable
 
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.disks import rollback_journal
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import restoring

@@ -15,7 +15,7 @@ import os
 import random
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store import upkeep
 from diffcache_openstack.versions import version_store
 from tests import base

@@ -26,7 +26,7 @@ import time
 import unittest
 from unittest import mock
 
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.disks import disk_views
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.save import saving

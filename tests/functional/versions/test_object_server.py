@@ -31,11 +31,11 @@ import unittest
 import urllib.parse
 import uuid
 
-from diffcache_openstack.store import registry
+from diffcache_openstack.versions.blobs import registry
 from testing import server
 from tests import base
 from tests.functional.fixtures import swift
-from tests.unit.store import conformance
+from tests.unit.versions.blobs import conformance
 
 _SERVER = 'versitygw'
 _START_S = 180

@@ -18,7 +18,7 @@ import signal
 import struct
 import time
 
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions import version_store

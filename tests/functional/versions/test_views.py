@@ -18,7 +18,7 @@ import signal
 import unittest
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.disks import disk_views
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions import version_store

@@ -14,8 +14,8 @@ import copy
 from oslo_config import cfg
 from oslo_config import types
 
-from diffcache_openstack.common import keystone_opts
 from diffcache_openstack.common import units
+from diffcache_openstack.conf import keystone_opts
 from diffcache_openstack.conf import opts
 from diffcache_openstack.glance import options as glance_options
 from diffcache_openstack.nova import options as nova_options

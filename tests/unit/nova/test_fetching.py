@@ -30,8 +30,8 @@ from nova.virt import images
 from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt import utils as libvirt_utils
 
+from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.common import stand_ins

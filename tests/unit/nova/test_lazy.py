@@ -17,8 +17,8 @@ import threading
 import types
 from unittest import mock
 
+from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.nova import lazy

@@ -19,8 +19,8 @@ from tests.unit.nova import needs  # Before Nova itself, which may be missing.
 
 import libvirt
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from diffcache_openstack.nova import page_caches
 from diffcache_openstack.nova import tally as tallies
 from tests.unit.nova import test_volume_nodes

@@ -15,15 +15,15 @@ import hashlib
 import pathlib
 import types
 
+from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import restarts
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 from tests import base
 from tests import host_key_files
-from tests.unit.common import test_restarts
+from tests.unit.agent_client import test_restarts
 from tests.unit.nova import fakes
 
 IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'

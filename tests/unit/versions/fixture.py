@@ -23,7 +23,7 @@ import subprocess
 import tempfile
 from typing import Iterator
 
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.save import save_request

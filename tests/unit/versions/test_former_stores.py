@@ -22,7 +22,7 @@ import json
 import pathlib
 import shutil
 
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.restore import rollback
 from diffcache_openstack.versions.save import save_request

@@ -23,7 +23,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from diffcache_openstack.blocks import image_tools
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.unit.versions import fixture

@@ -17,7 +17,7 @@ import unittest
 from unittest import mock
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.store import retention
 from diffcache_openstack.versions import version_store

@@ -21,7 +21,7 @@ import pathlib
 import time
 import uuid
 
-from diffcache_openstack.common import local_client
+from diffcache_openstack.agent_client import local_client
 from onemachine import cloud
 from onemachine import errors
 from onemachine import modes

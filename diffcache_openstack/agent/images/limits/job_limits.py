@@ -21,7 +21,7 @@ import typing
 
 from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images.limits import throttle as throttles
-from diffcache_openstack.common import windows
+from diffcache_openstack.common import time_windows
 from diffcache_openstack.sites import view as views
 
 
@@ -40,7 +40,7 @@ class Share:
 
     def is_open(self) -> bool:
         """Return whether the WAN may be used for the job now."""
-        return windows.Windows(list(self.windows)).open_now()
+        return time_windows.Windows(list(self.windows)).open_now()
 
 
 Shares = collections.abc.Mapping[views.Key, Share]
@@ -56,7 +56,7 @@ def load(rows: collections.abc.Iterable[collections.abc.Sequence]
     found = {}
     for kind, object_id, job, rate, texts in rows:
         for text in texts:
-            windows.parse(text)
+            time_windows.parse(text)
         found[views.Key(kind, object_id)] = Share(job, rate, tuple(texts))
     return found
 

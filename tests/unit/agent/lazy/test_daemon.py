@@ -17,8 +17,8 @@ import socketserver
 import threading
 
 from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import restarts
 from tests import base
 
 

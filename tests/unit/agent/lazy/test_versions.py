@@ -23,7 +23,7 @@ from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.lazy import versions
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions import version_store
 from tests.unit.versions import fixture
 

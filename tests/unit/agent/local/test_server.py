@@ -27,9 +27,9 @@ from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.local import api
 from diffcache_openstack.agent.local import messages
 from diffcache_openstack.agent.local import server
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base

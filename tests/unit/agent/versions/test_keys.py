@@ -18,7 +18,7 @@ from oslo_context import context
 
 from diffcache_openstack.agent.versions import keys
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions.store import store_access

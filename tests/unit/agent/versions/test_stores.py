@@ -22,8 +22,8 @@ from castellan.tests.unit.key_manager import mock_key_manager
 from diffcache_openstack.agent.versions import stores as version_stores
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
-from diffcache_openstack.store import file
-from diffcache_openstack.store import upload_ledger
+from diffcache_openstack.versions.blobs import file
+from diffcache_openstack.versions.blobs import upload_ledger
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import key_ids
 from diffcache_openstack.versions.store import store_access

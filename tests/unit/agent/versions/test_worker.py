@@ -28,7 +28,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.guests import view_cleanup
 from tests import base
 from tests.unit.agent.versions import key_files

@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives import serialization
 from cryptography import x509
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.cmd.manage import host_checks
 from diffcache_openstack.cmd.manage import host_systems
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
-from diffcache_openstack.common import local_client
 from diffcache_openstack.common import reflinks
 from tests import host_key_files
 from tests.unit.cmd.manage import base

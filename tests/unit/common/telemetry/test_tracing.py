@@ -49,7 +49,7 @@ class ImportTest(base.TestCase):
         loaded = subprocess.run(
             [sys.executable, '-c', '''
 import sys
-from diffcache_openstack.common import local_client
+from diffcache_openstack.agent_client import local_client
 print([name for name in ('oslo_config', 'oslo_log', 'osprofiler')
        if name in sys.modules])'''],
             capture_output=True, text=True, check=True).stdout

@@ -16,7 +16,7 @@ import subprocess
 import unittest
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions import version_store
 from tests.unit.versions import fixture

@@ -23,7 +23,7 @@ _MOST_MB = 64
 # Prints how much more memory the process had at most, in MB.
 _RESTORE = '''
 import pathlib, resource, sys
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.store import store_access
 store, version, output, base, backed = sys.argv[1:]

@@ -20,7 +20,7 @@ from hypothesis import stateful
 from hypothesis import strategies as st
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.save import save_request

@@ -23,8 +23,8 @@ from unittest import mock
 import fixtures
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
-from diffcache_openstack.store import layered
+from diffcache_openstack.versions.blobs import file
+from diffcache_openstack.versions.blobs import layered
 from diffcache_openstack.versions.store import acceptance
 from diffcache_openstack.versions.store import bases
 from diffcache_openstack.versions.store import catalogue

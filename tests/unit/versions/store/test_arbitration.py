@@ -14,7 +14,7 @@
 import contextlib
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions.store import arbitration

@@ -21,7 +21,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import key_ids
 from diffcache_openstack.versions.store import store_access

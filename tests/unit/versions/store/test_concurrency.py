@@ -16,7 +16,7 @@ import os
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import mounts
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep

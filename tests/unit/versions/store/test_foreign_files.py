@@ -15,7 +15,7 @@
 import stat
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 from tests.unit.versions import fixture

@@ -17,8 +17,8 @@ import zlib
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
-from diffcache_openstack.store import layered
+from diffcache_openstack.versions.blobs import file
+from diffcache_openstack.versions.blobs import layered
 from diffcache_openstack.versions.store import acceptance
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import manifests

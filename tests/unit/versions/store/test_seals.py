@@ -17,7 +17,7 @@ from unittest import mock
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import head_memory

@@ -11,7 +11,7 @@
 #    under the License.
 """What a store was given is known again, whatever became of the lists."""
 
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from diffcache_openstack.versions.store import upload_journal
 from tests import base
 

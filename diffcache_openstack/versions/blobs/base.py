@@ -13,8 +13,8 @@
 
 A blob has a name and bytes. Names are made of lower-case letters, digits and
 hyphens, so that any object store takes them as they are. What is said in the
-docstrings here is the contract; ``tests/unit/store/conformance.py`` has one
-set of tests that every implementation passes.
+docstrings here is the contract; ``tests/unit/versions/blobs/conformance.py``
+has one set of tests that every implementation passes.
 """
 
 import abc

@@ -35,7 +35,7 @@ from oslo_config import cfg
 from stevedore import driver as stevedore_driver
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import base
+from diffcache_openstack.versions.blobs import base
 
 _HASH = 'sha256'
 _CHUNK = 1 << 20

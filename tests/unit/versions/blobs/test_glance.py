@@ -19,12 +19,12 @@ from glance_store import exceptions as store_exceptions
 from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import glance
-from diffcache_openstack.store import registry
+from diffcache_openstack.versions.blobs import glance
+from diffcache_openstack.versions.blobs import registry
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions import version_store
 from tests import base
-from tests.unit.store import conformance
+from tests.unit.versions.blobs import conformance
 
 
 class TestGlanceStore(conformance.Conformance, base.TestCase):

@@ -14,9 +14,9 @@
 import types
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import final_saves
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import tally
-from diffcache_openstack.nova import versions
 from tests import base
 
 SERVER = types.SimpleNamespace(uuid='a-server', project_id='p',
@@ -44,8 +44,8 @@ class TestSaver(base.TestCase):
         self.client = Client()
         self.tally = tally.Tally(self.directory / 'counts.json')
 
-    def save(self, trigger=versions.DELETE, unknown=options.GO):
-        saver = versions.Saver(self.client, self.tally, 60.0, unknown)
+    def save(self, trigger=final_saves.DELETE, unknown=options.GO):
+        saver = final_saves.Saver(self.client, self.tally, 60.0, unknown)
         saver.save_before(SERVER, trigger)
 
     def unsaved(self):
@@ -76,9 +76,9 @@ class TestSaver(base.TestCase):
 
     def test_agent_that_is_away_blocks_if_the_operator_wants_that(self):
         self.client.answer = exceptions.ServiceUnavailable('away')
-        self.save(versions.SHUTDOWN, options.STAY)
-        error = self.assertRaises(versions.NotSaved, self.save,
-                                  versions.DELETE, options.STAY)
+        self.save(final_saves.SHUTDOWN, options.STAY)
+        error = self.assertRaises(final_saves.NotSaved, self.save,
+                                  final_saves.DELETE, options.STAY)
         for part in ('a-server', 'away', 'try again'):
             self.assertIn(part, str(error))
         self.assertEqual({'ServiceUnavailable': 2}, self.unsaved())
@@ -89,7 +89,7 @@ class TestSaver(base.TestCase):
         self.save()
         self.client.answer = {'version': None, 'required': True,
                               'error': 'no space'}
-        error = self.assertRaises(versions.NotSaved, self.save)
+        error = self.assertRaises(final_saves.NotSaved, self.save)
         self.assertIn('no space', str(error))
         self.assertEqual({'Failed': 2}, self.unsaved())
 
@@ -98,7 +98,7 @@ class TestRollbacks(base.TestCase):
 
     def test_journal_tells(self):
         (self.directory / 'disk').touch()
-        self.assertIsNone(versions.unfinished_rollback(self.directory))
+        self.assertIsNone(final_saves.unfinished_rollback(self.directory))
         (self.directory / 'disk.rollback').touch()
         self.assertEqual(self.directory / 'disk',
-                         versions.unfinished_rollback(self.directory))
+                         final_saves.unfinished_rollback(self.directory))

@@ -16,8 +16,8 @@ import logging
 import time
 import typing
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 
 LOG = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import urllib.parse
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import base
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import base
+from diffcache_openstack.versions.blobs import file
 
 if TYPE_CHECKING:
     from oslo_config import cfg
@@ -61,7 +61,7 @@ def _open_glance(path: str, config_files: list[str]) -> base.BlobStore:
     # Takes a third of a second, and most stores are directories.
     from oslo_config import cfg
 
-    from diffcache_openstack.store import glance
+    from diffcache_openstack.versions.blobs import glance
     driver, _, prefix = path.partition(':')
     conf = cfg.ConfigOpts()
     conf([], project='diffcache', default_config_files=config_files)

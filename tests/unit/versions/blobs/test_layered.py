@@ -12,10 +12,10 @@
 """A store of which only the inbox is written."""
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
-from diffcache_openstack.store import layered
+from diffcache_openstack.versions.blobs import file
+from diffcache_openstack.versions.blobs import layered
 from tests import base
-from tests.unit.store import conformance
+from tests.unit.versions.blobs import conformance
 
 
 class TestLayeredStore(conformance.Conformance, base.TestCase):

@@ -13,7 +13,7 @@
 
 import threading
 
-from diffcache_openstack.common import fair_pool
+from diffcache_openstack.agent.versions import fair_pool
 from tests import base
 
 SECONDS = 30

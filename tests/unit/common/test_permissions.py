@@ -14,7 +14,7 @@ import os
 import stat
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import modes
+from diffcache_openstack.common import permissions
 from tests import base
 
 
@@ -29,7 +29,8 @@ class TestModes(base.TestCase):
 
     def test_new_directories_are_private_whatever_the_umask(self):
         path = self.directory / 'above' / 'tree'
-        self.assertEqual(modes.PRIVATE, modes.create_directory(path))
+        self.assertEqual(permissions.PRIVATE,
+                         permissions.create_directory(path))
         self.assertEqual(0o700, self.mode_of('above/tree'))
 
     def test_trees_are_corrected(self):
@@ -40,7 +41,7 @@ class TestModes(base.TestCase):
         (self.directory / 'tree' / 'link').symlink_to(outside)
         for name in ('tree', 'tree/inner', 'tree/inner/open'):
             (self.directory / name).chmod(0o777)
-        modes.create_directory(self.directory / 'tree')
+        permissions.create_directory(self.directory / 'tree')
         self.assertEqual(
             [0o700, 0o700, 0o600, 0o400, 0o644],
             [self.mode_of(name) for name in (
@@ -51,7 +52,8 @@ class TestModes(base.TestCase):
         tree = self.directory / 'tree'
         self.write_file('tree/open', b'').chmod(0o666)
         tree.chmod(0o2777)
-        self.assertEqual(modes.SHARED, modes.create_directory(tree))
+        self.assertEqual(permissions.SHARED,
+                         permissions.create_directory(tree))
         self.assertEqual([0o2770, 0o660],
                          [self.mode_of('tree'), self.mode_of('tree/open')])
 
@@ -59,7 +61,7 @@ class TestModes(base.TestCase):
         path = self.write_file('key', b'')
         path.chmod(mode)
         with open(path, 'rb') as stream:
-            modes.check_secret(stream, path, group)
+            permissions.check_secret(stream, path, group)
 
     def test_secrets_are_this_users_alone(self):
         for mode in (0o600, 0o400):
@@ -74,7 +76,7 @@ class TestModes(base.TestCase):
             self.assertRaises(exceptions.InvalidInput, self.check, mode, True)
 
     def test_secrets_of_other_users_are_refused(self):
-        self.patch(modes.os, 'geteuid', lambda: os.getuid() + 1)
+        self.patch(permissions.os, 'geteuid', lambda: os.getuid() + 1)
         if os.getuid() == 0:
             # What root owns is as good as this user's own.
             self.check(0o600, group=False)

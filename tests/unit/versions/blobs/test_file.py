@@ -17,9 +17,9 @@ import shutil
 import stat
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import file
+from diffcache_openstack.versions.blobs import file
 from tests import base
-from tests.unit.store import conformance
+from tests.unit.versions.blobs import conformance
 
 
 class TestFileStore(conformance.Conformance, base.TestCase):

@@ -15,7 +15,7 @@ import logging
 import pathlib
 import typing
 
-from diffcache_openstack.common import local_client
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import tally as tallies
 

@@ -21,7 +21,7 @@ import pathlib
 from typing import Protocol
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import base
+from diffcache_openstack.versions.blobs import base
 
 
 class Room(Protocol):
@@ -40,8 +40,7 @@ class Room(Protocol):
 class LayeredStore(base.BlobStore):
     """The blobs of a main store, which is only read, and of an inbox.
 
-    See :class:`diffcache_openstack.store.base.BlobStore`. A blob of the main
-    store hides one of the same name in the inbox.
+    A blob of the main store hides one of the same name in the inbox.
 
     :param main: is read only
     :param inbox: gets what is created

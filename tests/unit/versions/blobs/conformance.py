@@ -14,7 +14,7 @@
 import pathlib
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import base as store_base
+from diffcache_openstack.versions.blobs import base as store_base
 from diffcache_openstack.versions.restore import restoring
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving

@@ -30,9 +30,9 @@ from typing import Iterator
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import modes
 from diffcache_openstack.common import mounts
-from diffcache_openstack.store import base
+from diffcache_openstack.common import permissions
+from diffcache_openstack.versions.blobs import base
 
 _LOCK = '.lock'
 _STAGING = '.staging-'
@@ -113,16 +113,16 @@ class FileStore(base.BlobStore):
         self._directory = directory
         self._patience_s = patience_s
         with _translated(str(directory)):
-            self._modes = (modes.create_directory(directory)
+            self._modes = (permissions.create_directory(directory)
                            if _is_new_or_store(directory)
-                           else modes.for_contents_of(directory))
+                           else permissions.for_contents_of(directory))
 
     @classmethod
     def existing(cls, directory: pathlib.Path) -> 'FileStore':
         """Open a directory that this user may only read, if it exists."""
         store = cls.__new__(cls)
         store._directory, store._patience_s = directory, 0.0
-        store._modes = modes.PRIVATE
+        store._modes = permissions.PRIVATE
         return store
 
     def _path(self, name: str) -> pathlib.Path:

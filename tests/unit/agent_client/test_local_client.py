@@ -18,8 +18,8 @@ import socket
 import socketserver
 import threading
 
+from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import local_client
 from tests import base
 
 LONG = 60.0
