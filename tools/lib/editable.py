@@ -27,7 +27,7 @@ import sys
 import tempfile
 import zipfile
 
-from pbr import build
+from setuptools import build_meta
 
 _WHEEL = '''\
 Wheel-Version: 1.0
@@ -51,12 +51,12 @@ def contents(checkout: pathlib.Path) -> tuple[str, dict[str, str]]:
 
 def _metadata(checkout: pathlib.Path, folder: str) -> str:
     """Have the build backend write the metadata; return where."""
-    # It takes the project from the working directory, its version from git.
+    # It takes the project from the working directory.
     said = io.StringIO()
     with contextlib.chdir(checkout), contextlib.redirect_stdout(said), \
             contextlib.redirect_stderr(said):
         try:
-            return build.prepare_metadata_for_build_editable(folder)
+            return build_meta.prepare_metadata_for_build_editable(folder)
         except Exception:
             print(said.getvalue(), file=sys.__stderr__)
             raise

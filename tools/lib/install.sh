@@ -257,7 +257,7 @@ ensure_requirements() {
     done
     "$VENV/bin/uv" pip install --quiet --python "$VENV/bin/python" \
         --constraint "$CHECKOUT/constraints.txt" "${arguments[@]}" \
-        pbr setuptools setuptools-rust
+        setuptools setuptools-rust
     echo "$wanted" >"$VENV/.stamp-$name"
 }
 
@@ -361,7 +361,6 @@ NATIVE_PROFILE=${DIFFCACHE_NATIVE_PROFILE:-release}
 # ensure_package: this checkout, editable, with its native parts.
 ensure_package() {
     ! package_is_ready release "$NATIVE_PROFILE" || return 0
-    # Its packages have git, from whose history pbr reads the version.
     ensure_rust
     step "diffcache_openstack, its native module and daemons ($NATIVE_PROFILE)"
     build_native "$NATIVE_PROFILE" \
