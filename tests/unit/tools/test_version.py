@@ -73,4 +73,4 @@ class TestVersion(base.TestCase):
         [wanted] = version.found(loading.TREE)[version.SOURCE]
         self.assertEqual(
             [f'diffcache_openstack-{wanted}.dist-info'],
-            [path.name for path in metadata.iterdir()])
+            [path.name for path in metadata.glob('*.dist-info')])
