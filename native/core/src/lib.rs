@@ -12,6 +12,7 @@
 //! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
 //! * [`common_blocks`]: where the blocks of some chunks of an image occur in another.
 //! * [`blocking`]: locks that are not held while a thread waits, checked in debug builds.
+//! * [`logging`]: where the log lines of daemons go.
 //! * [`task::Task`]: threads, progress and cancellation of a long job.
 //!
 //! Errors are one enum per module. `is_retryable()` on an error means that the same call may succeed later or with another source; everything
@@ -27,6 +28,7 @@ pub mod directory;
 pub mod fs;
 pub mod hash_tree;
 pub mod leaf;
+pub mod logging;
 pub mod manifest;
 pub mod near;
 pub mod output;

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
+use diffcache_core::logging;
 use diffcache_daemon::config::Config;
 use diffcache_daemon::error::DaemonError;
 use diffcache_daemon::processes::{keeper, supervisor, worker};
@@ -18,6 +19,9 @@ image, \"diffcache-lazy\" for those of a host, with the configuration (JSON).
 
 \"mount\" is the mounter: it mounts below FOLDER, MOST images at a time (1024),
 for clients of the socket that is its standard input.
+
+DIFFCACHE_LOG_LEVEL is the least level of what is logged: error, warn, info
+(default) or debug.
 ";
 
 fn descriptor(text: &str) -> Result<BorrowedFd<'static>, DaemonError> {
@@ -78,9 +82,10 @@ fn run(arguments: &[&str]) -> Result<(), DaemonError> {
 }
 
 fn main() -> ExitCode {
+    logging::start("diffcached");
     // Programs are run by a name of /proc, which is not what lists of processes are to show.
     if let Err(error) = rustix::thread::set_name(c"diffcached") {
-        eprintln!("Running without a name: {error}");
+        log::warn!("Running without a name: {error}");
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -91,7 +96,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("diffcached: {error}");
+            log::error!("{error}");
             ExitCode::FAILURE
         }
     }

@@ -185,24 +185,24 @@ impl Mounter<'_> {
             .map_or("a request".to_owned(), Request::to_string);
         let (answer, fuse) = match carried_out {
             Ok((answer, fuse)) => {
-                eprintln!("{named}: done for process {}", peer.pid.as_raw_nonzero());
+                log::info!("{named}: done for process {}", peer.pid.as_raw_nonzero());
                 (answer, fuse)
             }
             Err(Refusal(outcome, text)) => {
                 if outcome == Outcome::Failed {
                     let pid = peer.pid.as_raw_nonzero();
                     let uid = peer.uid.as_raw();
-                    eprintln!("{named}: refused to process {pid} of user {uid}: {text}");
+                    log::warn!("{named}: refused to process {pid} of user {uid}: {text}");
                 }
                 (Answer { outcome, text }, None)
             }
         };
         let sent = send(connection, &answer, fuse.as_ref());
         if let (Err(error), Some(request), Some(_)) = (sent, &request, fuse) {
-            eprintln!("{named}: undone, the client does not take it: {error}");
+            log::warn!("{named}: undone, the client does not take it: {error}");
             let undone = self.unmount(request, &peer, UnmountFlags::DETACH);
             if let Err(Refusal(_, text)) = undone {
-                eprintln!("{named}: could not undo it: {text}");
+                log::error!("{named}: could not undo it: {text}");
             }
         }
     }

@@ -533,7 +533,7 @@ impl LazyFile {
         }
         self.shared.note_lost(chunk);
         self.shared.add(Counter::NotKept, 1);
-        eprintln!("Serving chunk {chunk} without keeping it: {error}");
+        log::warn!("Serving chunk {chunk} without keeping it: {error}");
         Ok(Chunk::Bytes(Arc::new(bytes.to_vec())))
     }
 
@@ -619,7 +619,7 @@ impl LazyFile {
             }
             match self.leaves.keep(*chunk, bytes) {
                 Ok(()) => kept += bytes.len() as u64,
-                Err(error) => eprintln!("Could not keep chunk {chunk}: {error}"),
+                Err(error) => log::warn!("Could not keep chunk {chunk}: {error}"),
             }
         }
         self.shared.add(Counter::BytesFetched, kept);
@@ -797,7 +797,7 @@ impl LazyFile {
             Err(error) => {
                 self.shared.add(Counter::Errors, 1);
                 let name = self.sources.name();
-                eprintln!("Could not read from {name}, answering EIO: {error}");
+                log::error!("Could not read from {name}, answering EIO: {error}");
             }
         }
     }

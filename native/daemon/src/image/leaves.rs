@@ -271,7 +271,7 @@ impl<F: Storage> Leaves<F> {
     fn check_claim(&self, leaf: u64, buffer: &mut Vec<u8>) -> bool {
         buffer.resize(leaf_len(self.manifest.size(), leaf), 0);
         if let Err(error) = self.data.read_at(buffer, leaf * LEAF_SIZE) {
-            eprintln!("Could not read leaf {leaf} from the local disk, fetching it: {error}");
+            log::warn!("Could not read leaf {leaf} from the local disk, fetching it: {error}");
             return false;
         }
         if self.manifest.verify_leaf(leaf, buffer) {
@@ -297,7 +297,7 @@ impl<F: Storage> Leaves<F> {
         let kept = self.unless_closed(|| marks::mark(&self.marks, leaf, 0));
         if let Err(error) = kept {
             // A reader that finds the mark verifies it as well.
-            eprintln!("Could not unmark leaf {leaf}: {error}");
+            log::warn!("Could not unmark leaf {leaf}: {error}");
         }
     }
 

@@ -66,7 +66,7 @@ pub fn read(file: &impl Storage, manifest: &Manifest, data: Stamp) -> io::Result
     file.read_at(&mut marks, HEADER_LEN as u64)?;
     let header = header(manifest);
     if found[..SEAL_AT] != header[..SEAL_AT] {
-        eprintln!("Ignoring leaves of an unknown version or another image: fetching again");
+        log::warn!("Ignoring leaves of an unknown version or another image: fetching again");
         return Ok(Found::Nothing);
     }
     let kept = &found[SEAL_AT..SEAL_AT + SEAL_LEN];
@@ -74,7 +74,7 @@ pub fn read(file: &impl Storage, manifest: &Manifest, data: Stamp) -> io::Result
         return Ok(Found::Sealed(marks));
     }
     if kept.iter().any(|byte| *byte != 0) {
-        eprintln!(
+        log::warn!(
             "Verifying what is kept of {}: its files are not as they were when it was closed",
             manifest.content_id_hex()
         );

@@ -381,7 +381,7 @@ impl Form {
                 Ok(Some(index))
             }
             Err(error) => {
-                eprintln!("Reading {} uncompressed: {error}", self.object.peer());
+                log::warn!("Reading {} uncompressed: {error}", self.object.peer());
                 *known = Known::Absent(Instant::now());
                 Ok(None)
             }
@@ -395,7 +395,7 @@ impl Form {
 
     /// Read the image itself for a while.
     fn give_up(&self, reason: impl std::fmt::Display) {
-        eprintln!("Reading {} uncompressed: {reason}", self.object.peer());
+        log::warn!("Reading {} uncompressed: {reason}", self.object.peer());
         *lock(&self.index) = Known::Absent(Instant::now());
     }
 

@@ -126,14 +126,14 @@ fn accept(listener: &UnixListener, answer: &Answer) {
             let run = move || {
                 let _place = place;
                 if let Err(error) = answer(stream) {
-                    eprintln!("Could not answer a request for a peer: {error}");
+                    log::warn!("Could not answer a request for a peer: {error}");
                 }
             };
             let thread = std::thread::Builder::new().name("peer".to_owned());
             thread.spawn(run)
         });
         if let Err(error) = started {
-            eprintln!("Could not serve the data plane: {error}");
+            log::warn!("Could not serve the data plane: {error}");
             std::thread::sleep(PAUSE);
         }
     }
@@ -228,7 +228,7 @@ fn provide(request: &RangeRequest, file: &LazyFile) -> RangeAnswer {
         Ok(Provided::Bytes(bytes)) => RangeAnswer::Bytes(bytes),
         Err(error) => {
             let offset = request.offset;
-            eprintln!("Could not fetch the range at {offset} for a peer: {error}");
+            log::warn!("Could not fetch the range at {offset} for a peer: {error}");
             RangeAnswer::Failed
         }
     }

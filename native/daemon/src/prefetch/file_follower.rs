@@ -100,7 +100,7 @@ impl FileFollower {
             self.files.add(extent(piece));
         }
         for refusal in noted.refusals {
-            eprintln!("Not prefetching the rest of files of a {refusal}");
+            log::info!("Not prefetching the rest of files of a {refusal}");
         }
         self.files.rest(range.end.saturating_sub(1), CHUNK, most)
     }

@@ -187,7 +187,7 @@ pub fn finish(config: &Config, size: u64, shared: &Shared) -> Result<(), DaemonE
     let kept = count_replayable(&instances);
     let (lost, left_out) = (shared.get(Counter::NotRecorded), instances.len() - kept);
     if lost > 0 || left_out > 0 {
-        eprintln!(
+        log::warn!(
             "The record {} lacks {lost} reads and {left_out} instances: the disk was full, or a replay takes no more",
             target.display()
         );

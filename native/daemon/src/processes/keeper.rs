@@ -53,7 +53,7 @@ impl Drop for Mount<'_> {
     fn drop(&mut self) {
         // It may be unmounted already, by the service that started this keeper.
         if let Err(error) = self.1.detach(self.0) {
-            eprintln!("Left {} mounted: {error}", self.0.display());
+            log::warn!("Left {} mounted: {error}", self.0.display());
         }
     }
 }
@@ -282,7 +282,7 @@ fn prepare_mount(path: &Path, mounts: &Mounts) -> Result<(), DaemonError> {
         let found = match fs::symlink_metadata(path) {
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
                 if mounts.detach(path)? == Unmounted::Done {
-                    eprintln!("Unmounted {}, left by a daemon that died", path.display());
+                    log::info!("Unmounted {}, left by a daemon that died", path.display());
                 }
                 None
             }
@@ -326,7 +326,7 @@ fn flush_io() {
     // SAFETY: a call with plain numbers.
     if unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) } != 0 {
         let error = io::Error::last_os_error();
-        eprintln!("Running without the kernel's I/O flusher mark: {error}");
+        log::warn!("Running without the kernel's I/O flusher mark: {error}");
     }
 }
 
@@ -376,14 +376,14 @@ impl Keeper<'_> {
             }
             let was_replaced = std::mem::take(&mut is_replaced);
             if !was_replaced {
-                eprintln!("Starting a new worker: the last one ended ({ended})");
+                log::warn!("Starting a new worker: the last one ended ({ended})");
                 self.shared.add(Counter::WorkerRestarts, 1);
             }
             // A kill from outside says nothing of the worker.
             let is_killed = ended.signal() == Some(libc::SIGKILL);
             if born.elapsed() < SOUND_LIFE && !is_killed && !was_replaced {
                 let pause = pauses.take(read(&self.config).tuning.longest_pause());
-                eprintln!("Starting it in {} s", pause.as_secs_f64());
+                log::info!("Starting it in {} s", pause.as_secs_f64());
                 match (signals::wait(Some(pause)), self.file) {
                     (Some(Signal::Stop), _) | (Some(Signal::Reload), None) => return Ok(()),
                     (Some(Signal::Reload), Some(file)) => {
@@ -423,7 +423,7 @@ impl Keeper<'_> {
         let fresh = match Config::load(file) {
             Ok(fresh) => fresh,
             Err(error) => {
-                eprintln!("Keeping the configuration in use: {error}");
+                log::warn!("Keeping the configuration in use: {error}");
                 return None;
             }
         };
@@ -433,7 +433,7 @@ impl Keeper<'_> {
         }
         if config.profile != fresh.profile {
             if let Err(error) = self.replace_profile(&fresh) {
-                eprintln!("Keeping the profile in use: {error}");
+                log::warn!("Keeping the profile in use: {error}");
             }
         }
         let is_other = Config {
@@ -494,12 +494,12 @@ impl Keeper<'_> {
             .status();
         match checked {
             Ok(status) if status.success() => return Some(program),
-            Ok(status) => eprintln!(
+            Ok(status) => log::warn!(
                 "Serving {} with the program of before: {} cannot take over ({status})",
                 read(&self.config).image(),
                 program.display()
             ),
-            Err(error) => eprintln!("Could not run {}: {error}", program.display()),
+            Err(error) => log::warn!("Could not run {}: {error}", program.display()),
         }
         None
     }
@@ -511,7 +511,7 @@ impl Keeper<'_> {
             .arg(file)
             .args(self.handed.all().map(|fd| fd.as_raw_fd().to_string()))
             .exec();
-        eprintln!("Could not run {}: {error}", program.display());
+        log::warn!("Could not run {}: {error}", program.display());
     }
 
     /// Print the line that says that the file can be read, from a thread: it waits for the worker's first answers.
@@ -538,14 +538,14 @@ impl Keeper<'_> {
                     line["hydration"]["kept"].as_bool(),
                 ) {
                     let image = config.image();
-                    eprintln!("Cannot complete {image} within {deadline} s, at the earliest in {earliest:.0} s: raise --rate or the deadline");
+                    log::warn!("Cannot complete {image} within {deadline} s, at the earliest in {earliest:.0} s: raise --rate or the deadline");
                 }
                 let mut out = io::stdout().lock();
                 writeln!(out, "{line}")?;
                 out.flush()
             };
             if let Err(error) = announced() {
-                eprintln!("Could not announce {}: {error}", path.display());
+                log::warn!("Could not announce {}: {error}", path.display());
             }
         };
         let thread = std::thread::Builder::new()
@@ -578,7 +578,7 @@ impl Keeper<'_> {
             // Other signals stay for the next wait.
             signals::wait_for_child(Duration::from_millis(20));
         }
-        eprintln!(
+        log::warn!(
             "Killing a worker that did not end within {} s",
             DRAIN.as_secs()
         );

@@ -67,7 +67,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `new`, and what borrows from it borrows this value.
         if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) } {
-            eprintln!("Could not unmap shared memory: {error}");
+            log::warn!("Could not unmap shared memory: {error}");
         }
     }
 }

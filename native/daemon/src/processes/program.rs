@@ -26,7 +26,7 @@ pub fn successor() -> Option<PathBuf> {
 /// Have the kernel end this process sooner or later than others when it is out of memory (proc_pid_oom_score_adj(5)).
 pub fn set_oom_score(score: i32) {
     if let Err(error) = fs::write("/proc/self/oom_score_adj", score.to_string()) {
-        eprintln!("Running with the score of others when memory is short: {error}");
+        log::warn!("Running with the score of others when memory is short: {error}");
     }
 }
 

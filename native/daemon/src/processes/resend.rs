@@ -32,13 +32,13 @@ pub fn request(fuse: impl AsFd, shared: &Shared) -> bool {
         }
         Ok(false) => {
             if note(shared, Way::Copies) {
-                eprintln!("Answering copies of the requests that a worker leaves unanswered: this kernel cannot send them again (Linux 6.9 or later can)");
+                log::info!("Answering copies of the requests that a worker leaves unanswered: this kernel cannot send them again (Linux 6.9 or later can)");
             }
             false
         }
         Err(error) => {
             note(shared, Way::Copies);
-            eprintln!("Answering the copies of unanswered requests, as the kernel did not send them again: {error}");
+            log::warn!("Answering the copies of unanswered requests, as the kernel did not send them again: {error}");
             false
         }
     }

@@ -326,7 +326,7 @@ impl Turn<'_> {
                 Err(_) => return,
             }
         }
-        eprintln!(
+        log::warn!(
             "The keeper of {} does not change",
             self.image.folder.display()
         );
@@ -346,7 +346,7 @@ impl Turn<'_> {
     pub fn signal(&self, signal: Signal) {
         let Some(pid) = self.pid() else { return };
         if let Err(error) = rustix::process::kill_process(pid, signal) {
-            eprintln!(
+            log::warn!(
                 "Could not signal the keeper of {}: {error}",
                 self.image.folder.display()
             );
@@ -359,7 +359,7 @@ impl Turn<'_> {
         let ended = match &mut self.keeper.child {
             Some(child) => child.try_wait().map(|ended| {
                 if let Some(ended) = ended {
-                    eprintln!("The keeper of {folder} ended ({ended})");
+                    log::warn!("The keeper of {folder} ended ({ended})");
                 }
                 ended.is_some()
             }),
@@ -367,7 +367,7 @@ impl Turn<'_> {
             None => keeper::is_locked(&self.image.folder).map(|is_locked| !is_locked),
         };
         let ended = ended.unwrap_or_else(|error| {
-            eprintln!("Could not check the keeper of {folder}: {error}");
+            log::warn!("Could not check the keeper of {folder}: {error}");
             false
         });
         if ended {
@@ -383,7 +383,7 @@ impl Turn<'_> {
         let start = Instant::now();
         while !self.has_ended() {
             if start.elapsed() > STOP_TIME {
-                eprintln!("Killing the keeper of {}", self.image.folder.display());
+                log::warn!("Killing the keeper of {}", self.image.folder.display());
                 self.signal(Signal::KILL);
                 return;
             }
@@ -404,7 +404,7 @@ impl Turn<'_> {
         let longest = self.image.longest_pause();
         self.keeper.next_start = now + self.keeper.pauses.take(longest);
         if let Err(error) = self.start() {
-            eprintln!("Could not serve {}: {error}", self.image.folder.display());
+            log::error!("Could not serve {}: {error}", self.image.folder.display());
         }
     }
 
@@ -437,7 +437,7 @@ impl Turn<'_> {
             self.signal(Signal::HUP);
             if let Some(last) = last.filter(|last| changed.profile.as_deref() != Some(last)) {
                 if let Err(error) = fs::remove_file(last) {
-                    eprintln!("Could not remove {}: {error}", last.display());
+                    log::warn!("Could not remove {}: {error}", last.display());
                 }
             }
         }

@@ -39,7 +39,7 @@ pub fn remove_sockets(state: &Path) {
     for name in [STATUS, PROFILE] {
         match std::fs::remove_file(state.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                eprintln!("Could not remove the keeper's {name}: {error}");
+                log::warn!("Could not remove the keeper's {name}: {error}");
             }
             _ => {}
         }
@@ -163,7 +163,7 @@ fn count_profile(config: &Config, manifest: &Manifest) -> io::Result<Option<Valu
     let profile = match config.load_profile(manifest.size().div_ceil(CHUNK)) {
         Ok(profile) => prefetcher::choose(&profile, config.tuning.threshold),
         Err(error) => {
-            eprintln!("Could not count the chunks of the profile: {error}");
+            log::warn!("Could not count the chunks of the profile: {error}");
             return Ok(None);
         }
     };
@@ -278,7 +278,7 @@ fn answer_at(
             match connection.and_then(answer) {
                 // It only wanted to know whether this process answers.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                Err(error) => eprintln!("Could not answer at the {name}: {error}"),
+                Err(error) => log::warn!("Could not answer at the {name}: {error}"),
                 Ok(()) => {}
             }
             if is_refused {

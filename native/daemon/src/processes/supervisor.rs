@@ -143,7 +143,7 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
         .name("clients".to_owned())
         .spawn(accept)
         .map_err(DaemonError::system("start a thread"))?;
-    eprintln!("Serving images below {}", supervisor.config.mount.display());
+    log::info!("Serving images below {}", supervisor.config.mount.display());
     loop {
         supervisor.look_after();
         if signals::wait(Some(LOOK_TIME)) == Some(signals::Signal::Stop) {
@@ -230,7 +230,7 @@ impl Supervisor {
             if is_content_id(&id) {
                 self.find_image(id);
             } else {
-                eprintln!("Ignoring {}, which is no image", entry.path().display());
+                log::info!("Ignoring {}, which is no image", entry.path().display());
             }
         }
         Ok(())
@@ -243,13 +243,13 @@ impl Supervisor {
         match is_unfinished(&image) {
             Ok(false) => {}
             Ok(true) => {
-                eprintln!("Removing {folder}, which was not finished");
+                log::info!("Removing {folder}, which was not finished");
                 if let Err(error) = fs::remove_dir_all(image.folder()) {
-                    eprintln!("Could not remove {folder}: {error}");
+                    log::warn!("Could not remove {folder}: {error}");
                 }
                 return;
             }
-            Err(error) => eprintln!("Could not look at {folder}, will retry: {error}"),
+            Err(error) => log::warn!("Could not look at {folder}, will retry: {error}"),
         }
         if let Some(turn) = image.turn() {
             self.renew(&turn);
@@ -274,7 +274,7 @@ impl Supervisor {
         });
         turn.signal(Signal::HUP);
         if let Err(error) = renewed {
-            eprintln!(
+            log::warn!(
                 "Could not renew the keys of {}: {error}",
                 image.folder().display()
             );
@@ -308,7 +308,7 @@ impl Supervisor {
                 let _client = Client(clients);
                 if count < MOST_CLIENTS {
                     if let Err(error) = http::serve(stream, |request| supervisor.answer(request)) {
-                        eprintln!("Could not answer a client: {error}");
+                        log::warn!("Could not answer a client: {error}");
                     }
                 }
             };
@@ -318,7 +318,7 @@ impl Supervisor {
                     .spawn(move || serve(stream))
             });
             if let Err(error) = started {
-                eprintln!("Could not serve a client: {error}");
+                log::warn!("Could not serve a client: {error}");
                 std::thread::sleep(PAUSE);
             }
         }

@@ -152,7 +152,7 @@ pub fn run(
     let mut budget = Budget::begin(config.tuning.workers);
     let tend = || {
         if budget.is_exceeded() {
-            eprintln!("Serving without hints: this process takes too much memory");
+            log::warn!("Serving without hints: this process takes too much memory");
             file.drop_hints();
             hints.iter().for_each(|hints| hints.forget());
         }
@@ -247,7 +247,7 @@ fn wait_for_end(
         if looked.elapsed() > LOOK_TIME {
             looked = Instant::now();
             if identity.have_changed() {
-                eprintln!(
+                log::info!(
                     "Ending this worker, so that the next one uses the new key and certificates"
                 );
                 break;
@@ -260,7 +260,7 @@ fn wait_for_end(
 fn take_profile(file: &LazyFile, profile: BorrowedFd<'_>) {
     match profile::from_shared(profile) {
         Ok(profile) => file.replace_profile(profile),
-        Err(error) => eprintln!("Keeping the profile in use: {error}"),
+        Err(error) => log::warn!("Keeping the profile in use: {error}"),
     }
 }
 
@@ -416,7 +416,7 @@ impl Service {
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
                 Err(Errno::NODEV) => break,
                 Err(error) => {
-                    eprintln!("Could not read a FUSE request: {error}");
+                    log::error!("Could not read a FUSE request: {error}");
                     break;
                 }
             }
@@ -435,13 +435,13 @@ impl Service {
 
     fn answer(&self, slot: &mut [u8], len: usize, reply: &mut [u8]) {
         let Some(request) = slot.get_mut(..len).filter(|_| len >= HEADER_LEN) else {
-            eprintln!("Ignoring a FUSE request of {len} bytes");
+            log::warn!("Ignoring a FUSE request of {len} bytes");
             return;
         };
         let reader = Reader::<()>::from_fuse_buffer(FuseBuf::new(request));
         let writer = FuseDevWriter::<()>::new(self.fuse.as_raw_fd(), reply);
         let (Ok(reader), Ok(writer)) = (reader, writer) else {
-            eprintln!("Could not prepare the answer of a FUSE request");
+            log::error!("Could not prepare the answer of a FUSE request");
             return;
         };
         // ENOENT: the kernel has forgotten the request, or has the answer of the worker before this one.
@@ -451,7 +451,7 @@ impl Service {
         {
             let text = error.to_string();
             if !text.contains("os error 2)") {
-                eprintln!("Could not answer a FUSE request: {text}");
+                log::warn!("Could not answer a FUSE request: {text}");
             }
         }
     }

@@ -78,7 +78,7 @@ impl Sources {
         };
         if let Err(error) = known.source().prepare(SHARE_TIME) {
             let name = known.source().name();
-            eprintln!("Could not prepare to read from {name}, as the first read will: {error}");
+            log::warn!("Could not prepare to read from {name}, as the first read will: {error}");
         }
     }
 
@@ -150,7 +150,7 @@ impl Sources {
             }
             Err(error) => {
                 // Then it is left alone for a while, so that these lines are few.
-                eprintln!(
+                log::warn!(
                     "Could not read from host {}, as a home has referred: {error}",
                     name.as_str()
                 );
@@ -275,7 +275,7 @@ impl Sources {
             ChunkError::Wrong(_) => source.distrust(),
             ChunkError::Source(SourceError::Wrong(reason)) => {
                 self.shared.add(Counter::Corrupt, 1);
-                eprintln!("Dropped what came from {}: {reason}", source.name());
+                log::warn!("Dropped what came from {}: {reason}", source.name());
                 source.distrust();
             }
             _ => {}
@@ -302,7 +302,7 @@ impl Sources {
             None => Ok(()),
             Some(leaf) => {
                 self.shared.add(Counter::Corrupt, 1);
-                eprintln!("Dropped leaf {leaf} from {}: wrong bytes", source.name());
+                log::warn!("Dropped leaf {leaf} from {}: wrong bytes", source.name());
                 Err(ChunkError::Wrong(leaf))
             }
         };
