@@ -49,8 +49,8 @@ import urllib.parse
 import machine
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent.data_plane import in_process
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import native_plane
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.sites import view
 
 KEY = bytes(range(32))
@@ -165,12 +165,12 @@ class Speed:
                   f'{row["ratio"]:8.2f}{row["cpu_s_per_gb"]:10.2f}')
 
 
-def fetch(client: interface.DataPlane, url: str, kind: str, image: str,
+def fetch(client: native_plane.DataPlane, url: str, kind: str, image: str,
           dest: pathlib.Path, manifest: pathlib.Path | None = None,
-          link: interface.Link = interface.Link.LAN) -> None:
+          link: orders.Link = orders.Link.LAN) -> None:
     """Bring an object from a server."""
-    source = interface.HostSource(interface.Host('server', url), link)
-    delivery = client.deliver(interface.Order(
+    source = orders.HostSource(orders.Host('server', url), link)
+    delivery = client.deliver(orders.Order(
         view.Key(kind, image), dest, (source,), manifest, durable=False),
         client.new_handle())
     if delivery.source is None:
@@ -202,7 +202,7 @@ def measure_speed(directory: pathlib.Path, size: int) -> list[dict]:
     for name, options in [('data plane', {}),
                           ('TLS', make_certificate(directory))]:
         server = Peer(serve_plane, str(root), options)
-        client = in_process.InProcessDataPlane(
+        client = native_plane.DataPlane(
             directory / 'client', 'client', '127.0.0.1:0', KEY, **options)
         with contextlib.closing(client):
             speed.run(f'{name}, template, verified and written', server,
@@ -321,7 +321,7 @@ def measure_frames(directory: pathlib.Path, source: pathlib.Path
     for network, rate in [('100 Mbit/s', 12.5e6), ('no limit', None)]:
         for form, below in [('as it is', 0.0), ('in frames', 1e12)]:
             server = Peer(serve_plane, str(root), {'rate': rate})
-            client = in_process.InProcessDataPlane(
+            client = native_plane.DataPlane(
                 directory / 'client', 'client', '127.0.0.1:0', KEY,
                 compress_below=below)
             with contextlib.closing(client):
@@ -349,7 +349,7 @@ def measure_frames(directory: pathlib.Path, source: pathlib.Path
     return rows
 
 
-def received(client: interface.DataPlane) -> int:
+def received(client: native_plane.DataPlane) -> int:
     """Return the bytes of compressed images that a data plane has received."""
     return client.stats()['received']['compressed']
 
@@ -357,7 +357,7 @@ def received(client: interface.DataPlane) -> int:
 class FirstByte:
     """Notes when the first bytes of a compressed image arrive."""
 
-    def __init__(self, client: interface.DataPlane) -> None:
+    def __init__(self, client: native_plane.DataPlane) -> None:
         self._client = client
         self._before = received(client)
         self._begun = time.monotonic()
@@ -391,14 +391,14 @@ def measure_wan(directory: pathlib.Path, source: pathlib.Path) -> list[dict]:
           f'{"share of link":>15}{"sender, cores":>15}')
     for mbits in (20, 20, 20, 100, 100, 100):
         server = Peer(serve_plane, str(root), {'rate': mbits * 125000.0})
-        client = in_process.InProcessDataPlane(
+        client = native_plane.DataPlane(
             directory / 'client', 'client', '127.0.0.1:0', KEY)
         with contextlib.closing(client):
             before = received(client)
             far, begun = server.cpu_seconds(), time.monotonic()
             first = FirstByte(client)
             fetch(client, server.address, 'templates', image, dest, manifest,
-                  interface.Link.WAN)
+                  orders.Link.WAN)
             seconds = time.monotonic() - begun
             sent = received(client) - before
             row = {'mbits': mbits, 'bytes': sent, 'seconds': seconds,

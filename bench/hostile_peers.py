@@ -46,8 +46,8 @@ import time
 import machine
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent.data_plane import in_process
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import native_plane
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 
@@ -146,28 +146,28 @@ def sends(connection: socket.socket) -> bool:
 
 
 def order(image: Image, kind: str, dest: pathlib.Path,
-          sources: list[interface.HostSource]) -> interface.Order:
+          sources: list[orders.HostSource]) -> orders.Order:
     """Return the order of a template or its manifest."""
     limits = {}
     if 'max_size' in {field.name for field
-                      in dataclasses.fields(interface.Order)}:
+                      in dataclasses.fields(orders.Order)}:
         limits['max_size'] = image.size
-    return interface.Order(
+    return orders.Order(
         view.Key(kind, image.id), dest, tuple(sources),
         image.manifest if kind == view.TEMPLATES else None, durable=False,
         **limits)
 
 
-def source(name: str, url: str) -> interface.HostSource:
+def source(name: str, url: str) -> orders.HostSource:
     """Return a host as a source; the repository is behind the WAN."""
-    link = interface.Link.WAN if name == 'repository' else interface.Link.LAN
-    return interface.HostSource(interface.Host(name, url), link)
+    link = orders.Link.WAN if name == 'repository' else orders.Link.LAN
+    return orders.HostSource(orders.Host(name, url), link)
 
 
 def open_plane(root: pathlib.Path, name: str
-               ) -> in_process.InProcessDataPlane:
+               ) -> native_plane.DataPlane:
     """Open a host's data plane."""
-    return in_process.InProcessDataPlane(root, name, '127.0.0.1:0', KEY)
+    return native_plane.DataPlane(root, name, '127.0.0.1:0', KEY)
 
 
 # -- slow connections

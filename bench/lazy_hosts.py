@@ -24,7 +24,7 @@ import time
 import lazy_boots
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent.data_plane import in_process
+from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.lazy import daemon as daemons
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
@@ -45,7 +45,7 @@ class Host:
     def __init__(self, folder: pathlib.Path, name: str, **settings):
         self.name = name
         self.folder = folder / name
-        self.plane = in_process.InProcessDataPlane(
+        self.plane = native_plane.DataPlane(
             self.folder / 'objects', name, '127.0.0.1:0', KEY,
             key_name='site', rate=LAN_BYTES_PER_S)
         config = {'socket': str(self.folder / 'socket'), 'socket_group': None,
@@ -132,7 +132,7 @@ class Repository:
         self.manifest = folder / 'manifest'
         self.image = _native.manifest_create(
             image, self.manifest)['content_id']
-        self.repository = in_process.InProcessDataPlane(
+        self.repository = native_plane.DataPlane(
             folder / 'repository', 'repository', '127.0.0.1:0', KEY,
             key_name='site', rate=WAN_BYTES_PER_S, latency=WAN_SECONDS)
         image.rename(folder / 'repository' / 'templates' / self.image)

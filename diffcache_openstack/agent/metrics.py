@@ -24,7 +24,7 @@ from oslo_config import cfg
 import prometheus_client
 from prometheus_client import registry as registries
 
-from diffcache_openstack.agent.data_plane import interface as data_plane
+from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.repository import carrying
@@ -97,7 +97,7 @@ class HostCollector(registries.Collector):
         outcome
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, plane: data_plane.DataPlane,
+    def __init__(self, conf: cfg.ConfigOpts, plane: native_plane.DataPlane,
                  host: hosts.HostState, filler: filling.Filler,
                  requests: request_spool.RequestSpool, usage: usages.Usage,
                  patch_requests: collections.abc.Callable[

@@ -29,10 +29,9 @@ from stevedore import driver
 from stevedore import exception as stevedore_exception
 
 from diffcache_openstack.agent.data_plane import identity
-from diffcache_openstack.agent.data_plane import in_process
 from diffcache_openstack.agent.data_plane import inspector
-from diffcache_openstack.agent.data_plane import interface as data_plane
-from diffcache_openstack.agent.data_plane import served
+from diffcache_openstack.agent.data_plane import native_plane
+from diffcache_openstack.agent.data_plane import peer_spans
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.endpoints import lazy as lazy_endpoint
 from diffcache_openstack.agent.endpoints import versions as versions_endpoint
@@ -421,12 +420,12 @@ class Agent(service.Service):
         return throttles.Throttle(self.plane.new_handle(),
                                   durable=self.conf.agent.sync_outputs)
 
-    def _open_plane(self) -> data_plane.DataPlane:
+    def _open_plane(self) -> native_plane.DataPlane:
         conf = self.conf.data_plane
         identity.check_encryption(self.conf)
         found = identity.read_keys(self.conf)
         shown = identity.Identity(self.conf)
-        opened = in_process.InProcessDataPlane(
+        opened = native_plane.DataPlane(
             self._state / 'objects', self.name, conf.listen,
             found.signing[1] if found else None, key_name=conf.key_name,
             accepted_keys=list(found.accepted) if found else None,
@@ -572,7 +571,7 @@ class Agent(service.Service):
                 self._run_until_stopped(self.ingest)
         self._run_until_stopped(self._link)
         if tracing.is_on():
-            self._run_until_stopped(served.ServedSpans(self.plane))
+            self._run_until_stopped(peer_spans.PeerSpans(self.plane))
         if self.metrics is not None:
             self._run_until_stopped(self.metrics)
 

@@ -15,14 +15,14 @@ import json
 import pathlib
 import typing
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
 
 
-def dump_order(order: interface.Order) -> str:
+def dump_order(order: orders.Order) -> str:
     """Write an order."""
     return json.dumps({
         'kind': order.key.kind, 'id': order.key.id, 'dest': str(order.dest),
@@ -33,44 +33,44 @@ def dump_order(order: interface.Order) -> str:
         'max_size': order.max_size, 'trace': order.trace})
 
 
-def dump_hosts(hosts: typing.Iterable[interface.Host]) -> str:
+def dump_hosts(hosts: typing.Iterable[orders.Host]) -> str:
     """Write the hosts of a site."""
     return json.dumps([{'name': host.name, 'url': host.url}
                        for host in hosts])
 
 
 def load_delivery(text: str, key: views.Key
-                  ) -> tuple[interface.Delivery, list[str]]:
+                  ) -> tuple[orders.Delivery, list[str]]:
     """Read what came of an order.
 
     :returns: the outcome, and warnings for the log
     """
     document = json.loads(text)
     failures = tuple(
-        interface.Failure(found['source'], found['host'],
-                          _error(found, key))
+        orders.Failure(found['source'], found['host'],
+                       _error(found, key))
         for found in document['failures'])
-    return interface.Delivery(
+    return orders.Delivery(
         document['source'], document['wan_bytes'], document['lan_bytes'],
         failures), document['warnings']
 
 
-def load_served(found: dict[str, typing.Any]) -> interface.Served:
+def load_served(found: dict[str, typing.Any]) -> orders.PeerRead:
     """Read what a peer read for a trace."""
-    return interface.Served(
+    return orders.PeerRead(
         found['trace'], views.Key(found['kind'], found['id']),
         found['began'], found['ended'], found['requests'], found['bytes'])
 
 
-def _source(source: interface.Source) -> dict[str, typing.Any]:
-    if isinstance(source, interface.BuildSource):
+def _source(source: orders.Source) -> dict[str, typing.Any]:
+    if isinstance(source, orders.BuildSource):
         return {'build': {'base': _part(source.base),
                           'patch': _part(source.patch)}}
     return {'host': {'host': source.host.name, 'url': source.host.url,
                      'link': source.link}}
 
 
-def _part(part: pathlib.Path | interface.RemotePart
+def _part(part: pathlib.Path | orders.RemotePart
           ) -> dict[str, typing.Any]:
     if isinstance(part, pathlib.Path):
         return {'path': str(part)}

@@ -19,7 +19,8 @@ import typing
 from oslo_config import cfg
 from oslo_log import log
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import native_plane
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 
@@ -67,7 +68,7 @@ def check_encryption(conf: cfg.ConfigOpts) -> None:
                 ' and unset allow_plain and tls_plain_peers.', options.listen)
 
 
-def read_keys(conf: cfg.ConfigOpts) -> interface.Keys | None:
+def read_keys(conf: cfg.ConfigOpts) -> orders.Keys | None:
     """Return the keys of this host; None if it has none.
 
     :raises InvalidInput: a file holds no key, or others may access it
@@ -75,7 +76,7 @@ def read_keys(conf: cfg.ConfigOpts) -> interface.Keys | None:
     options = conf.data_plane
     if not options.key_file:
         return None
-    return interface.Keys(
+    return orders.Keys(
         (options.key_name, keys.read_key(options.key_file)),
         tuple((name, keys.read_key(path))
               for name, path in options.accepted_keys.items()))
@@ -112,7 +113,7 @@ class Identity:
         return {**{name: options[name] or None for name in _FILES},
                 'tls_plain_peers': options.tls_plain_peers}
 
-    def start(self, plane: interface.DataPlane) -> None:
+    def start(self, plane: native_plane.DataPlane) -> None:
         """Check the files regularly, and after each SIGHUP."""
         self._conf.register_mutate_hook(self._configuration_read)
         self._thread = threading.Thread(
@@ -126,7 +127,7 @@ class Identity:
         if self._thread:
             self._thread.join()
 
-    def look(self, plane: interface.DataPlane) -> None:
+    def look(self, plane: native_plane.DataPlane) -> None:
         """Reload changed files, and log which connections and hosts failed."""
         stamps = self._look_at_files()
         if stamps != self._stamps or self._asked:
@@ -139,7 +140,7 @@ class Identity:
         self._asked = True
         self._wake.set()
 
-    def _run(self, plane: interface.DataPlane) -> None:
+    def _run(self, plane: native_plane.DataPlane) -> None:
         while not self._stopped:
             try:
                 self.look(plane)
@@ -149,7 +150,7 @@ class Identity:
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
 
-    def _reload(self, plane: interface.DataPlane) -> None:
+    def _reload(self, plane: native_plane.DataPlane) -> None:
         try:
             found = read_keys(self._conf)
             if found is not None:

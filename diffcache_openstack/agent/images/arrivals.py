@@ -32,7 +32,8 @@ import math
 import threading
 import time
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack import _native
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import sources as site_sources
 from diffcache_openstack.agent.images import transfers as transfer
@@ -254,7 +255,7 @@ class _Decision:
         self._transfers = transfers
         self._bases = bases
         self._patience = patience
-        self._coming: interface.Announcement | None = None
+        self._coming: _native.Announcement | None = None
 
     def make(self) -> routes.Route | None:
         """Return the route by a base that is coming.
@@ -265,7 +266,7 @@ class _Decision:
         """
         while True:
             considered = self._transfers.announce(
-                self.key, interface.Stage.CONSIDERED)
+                self.key, orders.Stage.CONSIDERED)
             with contextlib.closing(considered):
                 coming, first = self._look()
                 if coming is not None:
@@ -273,9 +274,9 @@ class _Decision:
                 if first is None:
                     # Before the other one ends: one of them is seen.
                     self._coming = self._transfers.announce(
-                        self.key, interface.Stage.COMING)
+                        self.key, orders.Stage.COMING)
                     return None
-            while self._is(first.key, interface.Stage.CONSIDERED):
+            while self._is(first.key, orders.Stage.CONSIDERED):
                 self._patience.pause()
 
     @property
@@ -301,13 +302,13 @@ class _Decision:
         :returns: a base that is coming; a base whose host decides first.
             Neither if the image itself is to cross the WAN
         """
-        while not self._is(self.key, interface.Stage.COMING):
+        while not self._is(self.key, orders.Stage.COMING):
             # In this order: a host announces that an image is coming before
             # it stops to consider it.
             considered = [base for base in self._bases
-                          if self._is(base.key, interface.Stage.CONSIDERED)]
+                          if self._is(base.key, orders.Stage.CONSIDERED)]
             coming = next((base for base in self._bases if self._is(
-                base.key, interface.Stage.COMING)), None)
+                base.key, orders.Stage.COMING)), None)
             first = next((base for base in considered if not base.yields),
                          None)
             if coming is not None or first is not None or not considered:
@@ -315,7 +316,7 @@ class _Decision:
             self._patience.pause()
         return None, None
 
-    def _is(self, key: views.Key, stage: interface.Stage) -> bool:
+    def _is(self, key: views.Key, stage: orders.Stage) -> bool:
         """Return whether a host announced an image; False if it is late."""
         return not self._patience.is_over() \
             and self._transfers.is_announced(key, stage)

@@ -27,7 +27,7 @@ import time
 import typing
 import uuid
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images import failover
 from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import retention
@@ -49,7 +49,7 @@ ON_THE_FLY = 'on_the_fly'
 MODES = (FETCH_AND_PATCH, ON_THE_FLY)
 
 # Where a part of a build is read.
-Place = pathlib.Path | interface.RemotePart
+Place = pathlib.Path | orders.RemotePart
 _P = typing.TypeVar('_P', bound=Place)
 
 
@@ -318,8 +318,8 @@ class Builder:
         return transfer.Target(key, dest, manifest, in_place)
 
     def deliver(self, target: transfer.Target,
-                sources: collections.abc.Iterable[interface.Source],
-                throttle: throttles.Throttle) -> interface.Delivery:
+                sources: collections.abc.Iterable[orders.Source],
+                throttle: throttles.Throttle) -> orders.Delivery:
         """See :meth:`.transfers.Transfers.deliver`."""
         return self._transfers.deliver(target, sources, throttle)
 
@@ -368,7 +368,7 @@ class Builder:
             yield Parts(base, patch, moved_base + moved_patch)
 
     def patch_in_place(self, step: Step, parts: Parts[Place],
-                       throttle: throttles.Throttle) -> interface.Delivery:
+                       throttle: throttles.Throttle) -> orders.Delivery:
         """Build a template from base and patch; its manifest is held."""
         key = views.Key(views.TEMPLATES, step.target)
         target = transfer.Target(
@@ -376,7 +376,7 @@ class Builder:
             step.dest == self._held.path(key), step.durable)
         with tracing.span('patch', patch=step.patch.key.id):
             return self.deliver(
-                target, [interface.BuildSource(parts.base, parts.patch)],
+                target, [orders.BuildSource(parts.base, parts.patch)],
                 throttle)
 
     def _in_place(self, source, throttle, stack):
@@ -387,7 +387,7 @@ class Builder:
         return stack.enter_context(self._as_file(source, throttle))
 
     def direct(self, route: routes.Route, stack: contextlib.ExitStack
-               ) -> interface.Source:
+               ) -> orders.Source:
         """Return a route that takes no preparation as a source.
 
         :param stack: keeps the leases on what is read from this host
@@ -399,7 +399,7 @@ class Builder:
             stack.enter_context(self._held.lease(part.key))
             if self.sources.is_own(part.host) else self._transfers.part(part)
             for part in route.parts)
-        return interface.BuildSource(base, patch)
+        return orders.BuildSource(base, patch)
 
     @contextlib.contextmanager
     def copies(self, step: Step, throttle: throttles.Throttle
@@ -475,7 +475,7 @@ class _Attempt:
         return failover.Outcome(route, transfer.Moved(
             delivery.wan_bytes, delivery.lan_bytes), failed)
 
-    def _failed(self, route, failure: interface.Failure) -> failover.Failed:
+    def _failed(self, route, failure: orders.Failure) -> failover.Failed:
         return failover.Failed(route, failure.error, route.parts,
                                (self._key.id,) if route.builds else (),
                                failure.host)

@@ -27,7 +27,7 @@ import threading
 import time
 import typing
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack import _native
 from diffcache_openstack.agent.images import arrivals as arriving
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images.limits import job_limits
@@ -165,7 +165,7 @@ class Filler:
 
     def __init__(self, builder: building.Builder, arrivals: arriving.Arrivals,
                  host: hosts.HostState, flights: single_flight.SingleFlight,
-                 new_handle: typing.Callable[[], interface.Handle],
+                 new_handle: typing.Callable[[], _native.Handle],
                  limits: Limits, plan_file: pathlib.Path) -> None:
         self._builder = builder
         self._arrivals = arrivals

@@ -154,7 +154,7 @@ class HostStatus:
 def _standing(found, now):
     """Return a repository as it is reported.
 
-    :param found: as :meth:`.interface.DataPlane.repositories` returns it
+    :param found: as :meth:`.native_plane.DataPlane.repositories` returns it
     """
     down = found['down_s']
     return objects.RepositoryStanding(

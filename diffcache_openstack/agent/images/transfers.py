@@ -21,7 +21,9 @@ import dataclasses
 import pathlib
 import threading
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack import _native
+from diffcache_openstack.agent.data_plane import native_plane
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.telemetry import tracing
@@ -82,7 +84,7 @@ class Transfers:
         on links that the site map says to be slow
     """
 
-    def __init__(self, plane: interface.DataPlane,
+    def __init__(self, plane: native_plane.DataPlane,
                  current_view: collections.abc.Callable[
                      [], views.SiteView], lend_seconds: float,
                  min_rate: float) -> None:
@@ -112,38 +114,38 @@ class Transfers:
         found = self._view().host(host)
         return found is not None and bool(found.url)
 
-    def source(self, host: str) -> interface.HostSource:
+    def source(self, host: str) -> orders.HostSource:
         """Return a host as a source of an order.
 
         :raises PeerUnavailable: the site map has no address for it
         """
-        link = interface.Link.WAN if self.is_repository(host) \
-            else interface.Link.LAN
-        return interface.HostSource(self._address(host), link)
+        link = orders.Link.WAN if self.is_repository(host) \
+            else orders.Link.LAN
+        return orders.HostSource(self._address(host), link)
 
-    def part(self, part: Part) -> pathlib.Path | interface.RemotePart:
+    def part(self, part: Part) -> pathlib.Path | orders.RemotePart:
         """Return a part of a build as the data plane reads it.
 
         :raises PeerUnavailable: the site map has no address for its host
         """
         if isinstance(part, pathlib.Path):
             return part
-        return interface.RemotePart(self._address(part.host), part.key,
-                                    self._view().max_size_of(part.key))
+        return orders.RemotePart(self._address(part.host), part.key,
+                                 self._view().max_size_of(part.key))
 
     def deliver(self, target: Target,
-                sources: collections.abc.Iterable[interface.Source],
-                throttle: throttles.Throttle) -> interface.Delivery:
+                sources: collections.abc.Iterable[orders.Source],
+                throttle: throttles.Throttle) -> orders.Delivery:
         """Fetch an object from the first source that delivers it.
 
-        See :meth:`.interface.DataPlane.deliver`.
+        See :meth:`.native_plane.DataPlane.deliver`.
         """
         self._update_hosts()
         durable = throttle.durable if target.durable is None \
             else target.durable
         ranked = tuple(sources)
         with tracing.span('fetch', object=target.key) as span:
-            order = interface.Order(
+            order = orders.Order(
                 target.key, target.dest, ranked, target.manifest,
                 throttle.job_class, throttle.rate, durable, target.in_place,
                 self._view().max_size_of(target.key), tracing.ticket())
@@ -158,19 +160,19 @@ class Transfers:
 
     @contextlib.contextmanager
     def expecting(self, key: views.Key) -> collections.abc.Iterator[None]:
-        """See :meth:`.interface.DataPlane.expecting`."""
+        """See :meth:`.native_plane.DataPlane.expecting`."""
         self._update_hosts()
         with self._plane.expecting(key):
             yield
 
-    def announce(self, key: views.Key, stage: interface.Stage
-                 ) -> interface.Announcement:
-        """See :meth:`.interface.DataPlane.announce`."""
+    def announce(self, key: views.Key, stage: orders.Stage
+                 ) -> _native.Announcement:
+        """See :meth:`.native_plane.DataPlane.announce`."""
         self._update_hosts()
         return self._plane.announce(key, stage)
 
-    def is_announced(self, key: views.Key, stage: interface.Stage) -> bool:
-        """See :meth:`.interface.DataPlane.is_announced`."""
+    def is_announced(self, key: views.Key, stage: orders.Stage) -> bool:
+        """See :meth:`.native_plane.DataPlane.is_announced`."""
         self._update_hosts()
         return self._plane.is_announced(key, stage)
 
@@ -179,20 +181,20 @@ class Transfers:
         self._plane.lend(key, path, self._lend_seconds)
 
     def attach(self, key: views.Key, folder: pathlib.Path) -> None:
-        """See :meth:`.interface.DataPlane.attach`."""
+        """See :meth:`.native_plane.DataPlane.attach`."""
         self._plane.attach(key, folder)
 
     def detach(self, key: views.Key) -> None:
-        """See :meth:`.interface.DataPlane.detach`."""
+        """See :meth:`.native_plane.DataPlane.detach`."""
         self._plane.detach(key)
 
     def offer(self, key: views.Key) -> None:
-        """See :meth:`.interface.DataPlane.offer`."""
+        """See :meth:`.native_plane.DataPlane.offer`."""
         self._update_hosts()
         self._plane.offer(key)
 
     def stop_lending(self) -> bool:
-        """See :meth:`.interface.DataPlane.stop_lending`."""
+        """See :meth:`.native_plane.DataPlane.stop_lending`."""
         return self._plane.stop_lending()
 
     def avoided(self) -> frozenset[str]:
@@ -208,11 +210,11 @@ class Transfers:
         return avoided
 
     def accuse(self, host: str, reason: str) -> None:
-        """See :meth:`.interface.DataPlane.accuse`."""
+        """See :meth:`.native_plane.DataPlane.accuse`."""
         self._plane.accuse(self._address(host), reason)
 
     def clear_unreachable(self) -> None:
-        """See :meth:`.interface.DataPlane.clear_unreachable`."""
+        """See :meth:`.native_plane.DataPlane.clear_unreachable`."""
         self._plane.clear_unreachable()
 
     def _update_hosts(self) -> None:
@@ -221,37 +223,37 @@ class Transfers:
         with self._lock:
             if view is not self._known:
                 self._plane.set_site(
-                    interface.Host(host.name, host.url)
+                    orders.Host(host.name, host.url)
                     for host in view.compute_hosts()
                     if host.alive and host.url)
                 self._plane.set_repositories(
-                    interface.Host(host.name, host.url)
+                    orders.Host(host.name, host.url)
                     for host in view.repositories.values() if host.url)
                 self._plane.set_min_rates(*min_rates(
                     view.links.of(self.host), self._min_rate,
                     view.repositories))
                 self._known = view
 
-    def _address(self, host: str) -> interface.Host:
+    def _address(self, host: str) -> orders.Host:
         found = self._view().host(host)
         if found is None or not found.url:
             raise exceptions.PeerUnavailable(
                 f'The site map has no address for host {host}; another '
                 f'source is tried.')
-        return interface.Host(found.name, found.url)
+        return orders.Host(found.name, found.url)
 
 
-def _describe(sources: tuple[interface.Source, ...],
-              delivery: interface.Delivery) -> str:
+def _describe(sources: tuple[orders.Source, ...],
+              delivery: orders.Delivery) -> str:
     """Return the source that delivered, for a trace."""
     if delivery.source is None:
         return 'none'
     source = sources[delivery.source]
-    if isinstance(source, interface.HostSource):
-        way = 'repository' if source.link is interface.Link.WAN else 'peer'
+    if isinstance(source, orders.HostSource):
+        way = 'repository' if source.link is orders.Link.WAN else 'peer'
         return f'{way}:{source.host.name}'
     return 'build:' + '+'.join(
-        part.host.name if isinstance(part, interface.RemotePart) else 'own'
+        part.host.name if isinstance(part, orders.RemotePart) else 'own'
         for part in (source.base, source.patch))
 
 

@@ -14,7 +14,7 @@
 import concurrent.futures
 import threading
 
-from diffcache_openstack.agent.data_plane import in_process
+from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.images import arrivals
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import single_flight
@@ -78,7 +78,7 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
         cross once more. Or when :meth:`go_on` is called.
         """
         started = threading.Event()
-        deliver = in_process.InProcessDataPlane.deliver
+        deliver = native_plane.DataPlane.deliver
         follow = single_flight.SingleFlight._follow
 
         def noting(plane, order, handle, progress=None):
@@ -100,7 +100,7 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
             return follow(flights, flight, throttle)
 
         self.addCleanup(self.go_on)
-        self.patch(in_process.InProcessDataPlane, 'deliver', noting)
+        self.patch(native_plane.DataPlane, 'deliver', noting)
         self.patch(single_flight.SingleFlight, '_follow', following)
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self.addCleanup(pool.shutdown)

@@ -24,7 +24,7 @@ import time
 import fixtures
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent.data_plane import in_process
+from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.lazy import daemon
 from diffcache_openstack.cmd.toolbox import lazy
 from diffcache_openstack.common import exceptions
@@ -76,7 +76,7 @@ class LazyServicesTest(base.TestCase):
     def plane(self, name, *images, compressed=True):
         """A host's data plane with some images."""
         root = self.folder / name
-        plane = in_process.InProcessDataPlane(
+        plane = native_plane.DataPlane(
             root, name, '127.0.0.1:0', KEY, key_name='site')
         self.addCleanup(plane.close)
         for image in images:

@@ -18,7 +18,7 @@ import os
 import pathlib
 import threading
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images import arrivals
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
@@ -72,7 +72,7 @@ class Inspector:
             raise exceptions.IntegrityError(f'{key} is damaged')
 
 
-class Handle(interface.Handle):
+class Handle:
     def __init__(self):
         self.cancelled = threading.Event()
         self.promoted = threading.Event()
@@ -84,7 +84,7 @@ class Handle(interface.Handle):
         self.promoted.set()
 
 
-class Announcement(interface.Announcement):
+class Announcement:
     """What a :class:`Plane` announced in its network."""
 
     def __init__(self, announced: list, entry: tuple) -> None:
@@ -108,11 +108,11 @@ class Network:
         self.down: set[str] = set()
         self.refusing: set[str] = set()
         self.fetches: list[tuple[str, str, view.Key]] = []
-        self.announced: list[tuple[view.Key, interface.Stage]] = []
+        self.announced: list[tuple[view.Key, orders.Stage]] = []
         self.lock = threading.Lock()
 
 
-class Plane(interface.DataPlane):
+class Plane:
     """One host of a :class:`Network`.
 
     What crosses the WAN is claimed; everything else that a data plane does
@@ -160,22 +160,22 @@ class Plane(interface.DataPlane):
         for number, source in enumerate(order.sources):
             try:
                 moved = self._get(source, order, handle, progress)
-                return interface.Delivery(number, *moved, tuple(failures))
+                return orders.Delivery(number, *moved, tuple(failures))
             except exceptions.Cancelled:
                 raise
             except exceptions.DiffCacheError as error:
-                failures.append(interface.Failure(
+                failures.append(orders.Failure(
                     number, self._blamed(source, error), error))
                 if self._ends_list(source, error):
                     break
-        return interface.Delivery(None, 0, 0, tuple(failures))
+        return orders.Delivery(None, 0, 0, tuple(failures))
 
     def _get(self, source, order, handle, progress):
         """Bytes over WAN and LAN."""
-        if isinstance(source, interface.BuildSource):
+        if isinstance(source, orders.BuildSource):
             return 0, self.build(source.base, source.patch, order.manifest,
                                  order.dest)
-        if source.link == interface.Link.LAN:
+        if source.link == orders.Link.LAN:
             return 0, self.fetch(source.host.url, order, handle, progress)
         progress(0, 0, True)
         holder = self.network.claims.get(order.key)
@@ -188,9 +188,9 @@ class Plane(interface.DataPlane):
         return count, 0
 
     def _blamed(self, source, error):
-        hosts = [source.host] if isinstance(source, interface.HostSource) \
+        hosts = [source.host] if isinstance(source, orders.HostSource) \
             else [part.host for part in (source.base, source.patch)
-                  if isinstance(part, interface.RemotePart)]
+                  if isinstance(part, orders.RemotePart)]
         blamed = [host.name for host in hosts
                   if len(hosts) == 1 or host.url in str(error)]
         if isinstance(error, exceptions.PeerUnavailable):
@@ -201,7 +201,7 @@ class Plane(interface.DataPlane):
     def _ends_list(source, error):
         return isinstance(error, (exceptions.NoSpace, exceptions.FormatError,
                                   exceptions.BaseMismatch)) or (
-            isinstance(source, interface.BuildSource)
+            isinstance(source, orders.BuildSource)
             and isinstance(error, exceptions.IntegrityError))
 
     def _read(self, url, key):

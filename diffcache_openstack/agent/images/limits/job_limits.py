@@ -19,7 +19,7 @@ import collections.abc
 import dataclasses
 import typing
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack import _native
 from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.common import time_windows
 from diffcache_openstack.sites import view as views
@@ -86,7 +86,7 @@ class JobThrottle(throttles.FillThrottle):
     :param share: of the job; None if there is none
     """
 
-    def __init__(self, handle: interface.Handle, rate: float | None,
+    def __init__(self, handle: _native.Handle, rate: float | None,
                  may_run: collections.abc.Callable[[], bool],
                  share: Share | None) -> None:
         self.share = share

@@ -19,7 +19,8 @@ uses it. A fill that a request waits for becomes a request at once.
 import collections.abc
 import threading
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack import _native
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images.limits import pulse as pulses
 from diffcache_openstack.common import exceptions
 
@@ -36,13 +37,13 @@ class Throttle:
     :ivar pulse: shows whether the work makes progress
     """
 
-    job_class = interface.JobClass.REQUEST
+    job_class = orders.JobClass.REQUEST
     rate: float | None = None
     excluded: frozenset[str] = frozenset()
     progress: collections.abc.Callable[[int, int], None] | None = None
     abandoned: collections.abc.Callable[[], bool] | None = None
 
-    def __init__(self, handle: interface.Handle, *,
+    def __init__(self, handle: _native.Handle, *,
                  durable: bool = True) -> None:
         self.handle = handle
         self.durable = durable
@@ -51,7 +52,7 @@ class Throttle:
     def note(self, done: int, total: int, over_wan: bool) -> None:
         """Check whether the work may continue, and report progress.
 
-        See :class:`.interface.Progress`.
+        See :class:`.orders.Progress`.
 
         :raises Cancelled: it may not
         """
@@ -85,9 +86,9 @@ class FillThrottle(Throttle):
         only, what is at the site already moves at any time
     """
 
-    job_class = interface.JobClass.FILL
+    job_class = orders.JobClass.FILL
 
-    def __init__(self, handle: interface.Handle, rate: float | None,
+    def __init__(self, handle: _native.Handle, rate: float | None,
                  may_run: collections.abc.Callable[[], bool]) -> None:
         super().__init__(handle)
         self.rate = rate

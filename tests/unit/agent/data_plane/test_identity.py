@@ -21,7 +21,7 @@ import urllib.error
 import urllib.request
 
 from diffcache_openstack.agent.data_plane import identity
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent import service
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
@@ -96,13 +96,13 @@ class TestIdentity(IdentityTestCase):
         conf = self.conf(key_file=paths['old'], key_name='old',
                          accepted_keys={'new': paths['new']})
         shown = identity.Identity(conf)
-        self.assertEqual(interface.Keys(
+        self.assertEqual(orders.Keys(
             ('old', secrets['old']), (('new', secrets['new']),)),
             identity.read_keys(conf))
         os.replace(paths['new'], paths['old'])
         conf.set_override('accepted_keys', {}, 'data_plane')
         shown.look(plane)
-        self.assertEqual(interface.Keys(('old', secrets['new'])), plane.keys)
+        self.assertEqual(orders.Keys(('old', secrets['new'])), plane.keys)
 
     def test_what_cannot_be_used_is_tried_again_after_a_change(self):
         plane, shown = FakePlane(), identity.Identity(self.conf())

@@ -11,7 +11,7 @@
 #    under the License.
 """Bases that are arriving at the site."""
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images import arrivals
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
@@ -25,7 +25,7 @@ from tests.unit.agent.images.delivery import test_serving
 
 BASE, TARGET = test_serving.BASE, test_serving.TARGET
 PATCH = fakes.make_patch(BASE, TARGET)
-CONSIDERED, COMING = interface.Stage.CONSIDERED, interface.Stage.COMING
+CONSIDERED, COMING = orders.Stage.CONSIDERED, orders.Stage.COMING
 
 
 class ArrivalsTestCase(test_serving.ServeTestCase):

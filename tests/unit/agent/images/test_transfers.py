@@ -13,7 +13,7 @@ import dataclasses
 import pathlib
 import uuid
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.common import exceptions
@@ -31,7 +31,7 @@ KEY = fakes.key_of(CONTENT)
 class TransfersTest(base.TestCase):
     """What the data plane is given, from what the site map says.
 
-    What it does with that is tested in :mod:`.data_plane.conformance`, and
+    What it does with that is tested in the tests of the data plane, and
     in Rust.
     """
 
@@ -55,16 +55,16 @@ class TransfersTest(base.TestCase):
         return transfers.Target(KEY, self.directory / 'out', **options)
 
     def test_the_link_depends_on_the_host(self):
-        for host, link in (('h2', interface.Link.LAN),
-                           ('repo', interface.Link.WAN)):
-            self.assertEqual(interface.HostSource(
-                interface.Host(host, f'http://{host}'), link),
+        for host, link in (('h2', orders.Link.LAN),
+                           ('repo', orders.Link.WAN)):
+            self.assertEqual(orders.HostSource(
+                orders.Host(host, f'http://{host}'), link),
                 self.transfers.source(host))
 
     def test_parts_are_read_in_place(self):
         part = routes.Part(KEY, 'h2')
-        self.assertEqual(interface.RemotePart(
-            interface.Host('h2', 'http://h2'), KEY,
+        self.assertEqual(orders.RemotePart(
+            orders.Host('h2', 'http://h2'), KEY,
             self.host.view.max_size_of(KEY)), self.transfers.part(part))
         path = pathlib.Path('/some/file')
         self.assertEqual(path, self.transfers.part(path))
@@ -143,7 +143,7 @@ class TransfersTest(base.TestCase):
     def test_live_hosts_of_the_site_may_coordinate(self):
         self.see(h2={'alive': False}, h3={'url': ''})
         self.transfers.offer(KEY)
-        self.assertEqual([interface.Host('h1', 'http://h1')],
+        self.assertEqual([orders.Host('h1', 'http://h1')],
                          self.host.plane.site)
 
     def test_the_newest_map_counts_whatever_is_ordered(self):
@@ -156,15 +156,15 @@ class TransfersTest(base.TestCase):
                     self.host.new_throttle()))):
             self.see(h2={'url': f'http://h2:{number}'})
             call()
-            self.assertIn(interface.Host('h2', f'http://h2:{number}'),
+            self.assertIn(orders.Host('h2', f'http://h2:{number}'),
                           self.host.plane.site)
 
     def test_an_order_has_its_throttle(self):
-        orders = []
+        sent = []
 
         def deliver(order, *rest):
-            orders.append((order, *rest))
-            return interface.Delivery(None)
+            sent.append((order, *rest))
+            return orders.Delivery(None)
 
         self.patch(self.host.plane, 'deliver', deliver)
         fill = throttles.FillThrottle(fakes.Handle(), 1000, lambda: True)
@@ -174,31 +174,31 @@ class TransfersTest(base.TestCase):
         self.transfers.deliver(
             self.target(durable=True, in_place=True), [], request)
         self.assertEqual(
-            [(interface.JobClass.FILL, 1000, True, False),
-             (interface.JobClass.REQUEST, None, False, False),
-             (interface.JobClass.REQUEST, None, True, True)],
+            [(orders.JobClass.FILL, 1000, True, False),
+             (orders.JobClass.REQUEST, None, False, False),
+             (orders.JobClass.REQUEST, None, True, True)],
             [(order.job_class, order.rate, order.durable, order.in_place)
-             for order, *_ in orders])
-        self.assertEqual([fill.handle, fill.note], list(orders[0][1:]))
-        self.assertEqual([None] * 3, [order.trace for order, *_ in orders])
+             for order, *_ in sent])
+        self.assertEqual([fill.handle, fill.note], list(sent[0][1:]))
+        self.assertEqual([None] * 3, [order.trace for order, *_ in sent])
 
     def test_an_order_is_a_step_of_its_trace(self):
         collected = self.useFixture(traces.Traces())
-        part = interface.RemotePart(interface.Host('h1', 'http://h1:1'),
-                                    views.Key(views.TEMPLATES, '1' * 64))
-        peer = interface.HostSource(part.host, interface.Link.LAN)
-        repository = interface.HostSource(interface.Host('r', 'http://r:1'),
-                                          interface.Link.WAN)
-        sources = [peer, repository, interface.BuildSource(
+        part = orders.RemotePart(orders.Host('h1', 'http://h1:1'),
+                                 views.Key(views.TEMPLATES, '1' * 64))
+        peer = orders.HostSource(part.host, orders.Link.LAN)
+        repository = orders.HostSource(orders.Host('r', 'http://r:1'),
+                                       orders.Link.WAN)
+        sources = [peer, repository, orders.BuildSource(
             part, self.directory / 'patch')]
-        orders = []
+        sent = []
         begun = tracing.Origin(str(uuid.uuid4()), str(uuid.uuid4()),
                                traces.KEY)
         for number, described in ((0, 'peer:h1'), (1, 'repository:r'),
                                   (2, 'build:h1+own'), (None, 'none')):
             def deliver(order, *_rest, source=number):
-                orders.append(order)
-                return interface.Delivery(source, 7, 8)
+                sent.append(order)
+                return orders.Delivery(source, 7, 8)
 
             self.patch(self.host.plane, 'deliver', deliver)
             with tracing.continued(begun):
@@ -207,7 +207,7 @@ class TransfersTest(base.TestCase):
             span = collected.one('fetch')
             self.assertEqual(begun[:2], (span['base_id'], span['parent_id']))
             self.assertEqual((begun.base_id, span['trace_id']),
-                             tracing.open_ticket(orders[-1].trace)[:2])
+                             tracing.open_ticket(sent[-1].trace)[:2])
             self.assertEqual(
                 f'source={described} wan_bytes=7 lan_bytes=8 failures=0',
                 collected.one('fetch', 'stop')['info']['function']['result'])

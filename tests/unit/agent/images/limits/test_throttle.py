@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.common import exceptions
 from tests import base
@@ -30,10 +30,10 @@ class ThrottleTest(base.TestCase):
             limits.progress = lambda *seen: self.seen.append(seen)
 
     def test_classes(self):
-        self.assertEqual((interface.JobClass.REQUEST, None, False), (
+        self.assertEqual((orders.JobClass.REQUEST, None, False), (
             self.request.job_class, self.request.rate,
             self.request.can_wait))
-        self.assertEqual((interface.JobClass.FILL, 1000, True), (
+        self.assertEqual((orders.JobClass.FILL, 1000, True), (
             self.fill.job_class, self.fill.rate, self.fill.can_wait))
 
     def test_progress_is_reported_once_the_size_is_known(self):

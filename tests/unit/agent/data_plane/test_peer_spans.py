@@ -14,8 +14,8 @@
 import threading
 import uuid
 
-from diffcache_openstack.agent.data_plane import interface
-from diffcache_openstack.agent.data_plane import served
+from diffcache_openstack.agent.data_plane import orders
+from diffcache_openstack.agent.data_plane import peer_spans
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.sites import view as views
 from tests import base
@@ -31,7 +31,7 @@ class Plane:
     name = 'host-1'
 
     def __init__(self, *tickets):
-        self.left = [interface.Served(ticket, PATCH, 10.0, 12.5, 3, 4096)
+        self.left = [orders.PeerRead(ticket, PATCH, 10.0, 12.5, 3, 4096)
                      for ticket in tickets]
         self.taken = []
         self.was_asked = threading.Event()
@@ -52,7 +52,7 @@ class ServedSpansTest(base.TestCase):
             self.ticket = tracing.ticket()
 
     def test_a_span_continues_the_trace_of_the_peer(self):
-        served.ServedSpans(Plane(self.ticket)).send(2.0)
+        peer_spans.PeerSpans(Plane(self.ticket)).send(2.0)
         start, stop = (self.collected.one('serve', event)
                        for event in ('start', 'stop'))
         self.assertEqual((BASE, PARENT),
@@ -64,16 +64,16 @@ class ServedSpansTest(base.TestCase):
             start['info']['function']['args'])
 
     def test_forged_traces_are_ignored(self):
-        served.ServedSpans(Plane(self.ticket[:-1] + 'x', 'x')).send(2.0)
+        peer_spans.PeerSpans(Plane(self.ticket[:-1] + 'x', 'x')).send(2.0)
         self.assertEqual([], self.collected.payloads)
 
     def test_what_is_left_is_sent_at_the_end(self):
-        self.patch(served, 'INTERVAL_SECONDS', 0.01)
+        self.patch(peer_spans, 'INTERVAL_SECONDS', 0.01)
         plane = Plane()
-        spans = served.ServedSpans(plane)
+        spans = peer_spans.PeerSpans(plane)
         spans.start()
         self.assertTrue(plane.was_asked.wait(60))
-        plane.left = [interface.Served(self.ticket, PATCH, 1.0, 2.0, 1, 1)]
+        plane.left = [orders.PeerRead(self.ticket, PATCH, 1.0, 2.0, 1, 1)]
         spans.stop()
         self.assertEqual(0.0, plane.taken[-1])
         self.collected.one('serve')

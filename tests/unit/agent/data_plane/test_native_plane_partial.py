@@ -24,12 +24,12 @@ import urllib.parse
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
-from tests.unit.agent.data_plane import conformance
+from tests.unit.agent.data_plane import planes
 
-LEAF = conformance.LEAF
+LEAF = planes.LEAF
 
 
-class PartialTests(conformance.DataPlaneTests):
+class TestPartial(planes.DataPlaneTestCase):
     """Templates that diffcached serves while they arrive."""
 
     def setUp(self):

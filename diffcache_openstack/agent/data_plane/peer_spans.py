@@ -18,7 +18,7 @@ their trace. Here that is verified, and what is genuine is sent.
 import logging
 import threading
 
-from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.common.telemetry import tracing
 
 LOG = logging.getLogger(__name__)
@@ -28,13 +28,13 @@ INTERVAL_SECONDS = 1.0
 _QUIET_SECONDS = 2.0
 
 
-class ServedSpans:
+class PeerSpans:
     """Sends a span of each object that a peer read in a step of its trace.
 
     :param plane: the data plane of this host
     """
 
-    def __init__(self, plane: interface.DataPlane) -> None:
+    def __init__(self, plane: native_plane.DataPlane) -> None:
         self._plane = plane
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True,
