@@ -48,33 +48,6 @@ _LOOK_SECONDS = 3.0
 _REMOTE_SUFFIX = '_Remote'
 
 
-def exposed(method: collections.abc.Callable) -> collections.abc.Callable:
-    """Mark a method as callable over RPC.
-
-    The suite's own errors go back to the caller and leave no trace in the
-    log: they are answers. Those that a module made for itself go back as what
-    they derive from in ``exceptions``, the one module that callers take errors
-    of. Anything else is logged here, where it can be looked into, and reaches
-    the caller as ServiceUnavailable.
-    """
-    @functools.wraps(method)
-    def answer(*args, **kwargs):
-        try:
-            with tracing.span('rpc', method=method.__qualname__):
-                return method(*args, **kwargs)
-        except exceptions.DiffCacheError as error:
-            raise _common(error) from error
-        except Exception as error:
-            LOG.exception('%s failed', method.__qualname__)
-            raise exceptions.ServiceUnavailable(
-                f'{method.__qualname__} failed with {type(error).__name__};'
-                f' the log of the service has the details.') from error
-
-    return functools.wraps(method)(oslo_messaging.expose(
-        oslo_messaging.expected_exceptions(exceptions.DiffCacheError)(
-            answer)))
-
-
 def _common(error: exceptions.DiffCacheError) -> exceptions.DiffCacheError:
     """Convert an error to one of a class that every process knows."""
     kind = next(cls for cls in type(error).__mro__
@@ -258,7 +231,7 @@ class _GatedDispatcher:
         incoming.ctxt[contexts.BOUND_HOST] = sender and sender.bound_host
         origin = tracing.open_ticket(incoming.ctxt.get(TRACE))
         try:
-            with tracing.continued(origin):
+            with tracing.continued(origin), _answering(message.method):
                 result = self._dispatcher.dispatch(incoming)
         except oslo_messaging.ExpectedException as error:
             return self._failed(sender, error)
@@ -317,6 +290,39 @@ def _refusing() -> collections.abc.Iterator[None]:
     except exceptions.DiffCacheError as error:
         LOG.warning('Refused a message: %s', logs.brief(error))
         raise oslo_messaging.ExpectedException() from error
+
+
+@contextlib.contextmanager
+def _answering(method: str) -> collections.abc.Iterator[None]:
+    """Have an error of a method go to the caller.
+
+    The suite's own errors leave no trace in the log: they are answers. Those
+    that a module made for itself go back as what they derive from in
+    ``exceptions``, the one module that callers take errors of. Anything else
+    is logged here, where it can be looked into, and reaches the caller as
+    ServiceUnavailable.
+    """
+    try:
+        with tracing.span('rpc', method=method):
+            yield
+    except exceptions.DiffCacheError as error:
+        raise _expected(_common(error)) from error
+    except oslo_messaging.RPCDispatcherError:
+        raise
+    except Exception as error:
+        LOG.exception('%s failed', method)
+        raise _expected(exceptions.ServiceUnavailable(
+            f'{method} failed with {type(error).__name__}; the log of the'
+            f' service has the details.')) from error
+
+
+def _expected(error: exceptions.DiffCacheError
+              ) -> oslo_messaging.ExpectedException:
+    """Return what has oslo.messaging send an error, and not log it."""
+    try:
+        raise error
+    except exceptions.DiffCacheError:
+        return oslo_messaging.ExpectedException()
 
 
 def _gated_server(gate, wire, transport, target, dispatcher, executor):

@@ -11,18 +11,19 @@
 #    under the License.
 """Hydrations of servers' images: whose they are, and what hosts report."""
 
-import collections.abc
 import typing
 
 from oslo_log import log
+import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import hydrations
+from diffcache_openstack.db import hydrations as db
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_lazy_api
+from diffcache_openstack.rpc import conductor_lazy_api
 
 LOG = log.getLogger(__name__)
 
@@ -30,10 +31,15 @@ LOG = log.getLogger(__name__)
 class Hydrations:
     """Stores the reports of hosts, with the projects that Nova names.
 
+    It is an RPC endpoint; :class:`.conductor_lazy_api.LazyAPI` is the
+    contract.
+
     :param database: the conductor's
     :param nova: asked whose the servers of a host are
     :param agents: RPC client of hosts
     """
+
+    target = conductor_lazy_api.LazyAPI.target()
 
     def __init__(self, database: engine.Database, nova: servers.Servers,
                  agents: agent_lazy_api.AgentLazyAPI) -> None:
@@ -41,19 +47,22 @@ class Hydrations:
         self._nova = nova
         self._agents = agents
 
-    def put(self, host: str,
-            found: collections.abc.Sequence[objects.Hydration]) -> None:
+    @oslo_messaging.expose
+    def report_hydrations(self, ctxt: contexts.RequestContext, host: str,
+                          hydrations: list[objects.Hydration]) -> None:
         """Replace what is known of the hydrations of a host.
 
         :raises NotFound: the host is not registered
         """
-        owners = self._database.read(hydrations.owners, host)
-        if any(each.server_id not in owners for each in found):
+        owners = self._database.read(db.owners, host)
+        if any(each.server_id not in owners for each in hydrations):
             owners |= self._owners(host)
-        self._database.write(hydrations.put, host, found, owners)
+        self._database.write(db.put, host, hydrations, owners)
 
-    def change(self, ctxt: contexts.RequestContext, server_id: str,
-               generation: int, settings: dict[str, typing.Any]) -> None:
+    @oslo_messaging.expose
+    def change_hydration(self, ctxt: contexts.RequestContext, server_id: str,
+                         generation: int, wanted: dict[str, typing.Any]
+                         ) -> None:
         """Change the hydration of a server's image on its host.
 
         :raises NotFound: the server runs from no image that is arriving
@@ -61,10 +70,10 @@ class Hydrations:
         :raises Busy: the settings were changed since
         :raises ServiceUnavailable: the host does not answer
         """
-        host = self._database.read(hydrations.host_of, server_id)
+        host = self._database.read(db.host_of, server_id)
         self._database.write(
-            hydrations.update, host, self._agents.change_hydration(
-                ctxt, host, server_id, generation, settings))
+            db.update, host, self._agents.change_hydration(
+                ctxt, host, server_id, generation, wanted))
 
     def _owners(self, host: str) -> dict[str, str]:
         """Return the projects of a host's servers, as Nova names them."""

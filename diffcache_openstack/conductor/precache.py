@@ -27,6 +27,7 @@ import typing
 
 from oslo_config import cfg
 from oslo_log import log
+import oslo_messaging
 from oslo_utils import timeutils
 
 from diffcache_openstack.common import context as contexts
@@ -47,6 +48,7 @@ from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import precache
+from diffcache_openstack.rpc import conductor_control_api
 
 LOG = log.getLogger(__name__)
 
@@ -66,7 +68,13 @@ PATIENCE = 3
 
 
 class Precacher:
-    """Processes all jobs, round by round."""
+    """Processes all jobs, round by round.
+
+    It is an RPC endpoint of the REST API:
+    :class:`.conductor_control_api.ControlAPI` is the contract.
+    """
+
+    target = conductor_control_api.ControlAPI.target()
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
                  planner: planners.Planner, notifier: agent_notifier.Notifier,
@@ -82,8 +90,10 @@ class Precacher:
         # Sites of jobs without any host to plan for.
         self._empty_sites: set[str] = set()
 
-    def create(self, job: objects.PrecacheJob, boot_set: bool = False
-               ) -> None:
+    @oslo_messaging.expose
+    def create_precache_job(self, ctxt: contexts.RequestContext,
+                            job: objects.PrecacheJob, boot_set: bool = False
+                            ) -> None:
         """Store a job; the next round processes it.
 
         :param boot_set: whether it wants the boot sets of its images
@@ -97,8 +107,10 @@ class Precacher:
                  job.id, 'boot sets of' if boot_set else 'all of',
                  len(job.images), len(job.families))
 
-    def update(self, job_id: str, generation: int,
-               values: dict[str, typing.Any]) -> None:
+    @oslo_messaging.expose
+    def update_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
+                            generation: int, values: dict[str, typing.Any]
+                            ) -> None:
         """Change some of a job's fields."""
         check_window(values.get('window'))
         expires = values.get('expires_at')
@@ -110,12 +122,16 @@ class Precacher:
         self._database.write(db.update, job_id, generation, values,
                              base.now())
 
-    def cancel(self, job_id: str, generation: int | None) -> None:
+    @oslo_messaging.expose
+    def cancel_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
+                            generation: int | None) -> None:
         """End a job."""
         self._database.write(db.cancel, job_id, generation, base.now())
         LOG.info('Cancelled precache job %s', job_id)
 
-    def retry(self, job_id: str) -> None:
+    @oslo_messaging.expose
+    def retry_precache_job(self, ctxt: contexts.RequestContext, job_id: str
+                           ) -> None:
         """Mark a job for new plans and send agents the current ones."""
         self._database.write(db.mark, job_id)
         for site in self._database.read(db.sites_of, job_id):

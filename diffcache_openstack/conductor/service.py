@@ -31,11 +31,8 @@ from diffcache_openstack.conductor import addresses
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import demand
 from diffcache_openstack.conductor.endpoints import agents as agent_endpoint
-from diffcache_openstack.conductor.endpoints import control as control_endpoint
 from diffcache_openstack.conductor.endpoints import costs as cost_endpoint
 from diffcache_openstack.conductor.endpoints import lazy as lazy_endpoint
-from diffcache_openstack.conductor.endpoints import versions as versions_rpc
-from diffcache_openstack.conductor.endpoints import volumes as volumes_rpc
 from diffcache_openstack.conductor import hydrations
 from diffcache_openstack.conductor import ledger
 from diffcache_openstack.conductor import liveness
@@ -66,9 +63,9 @@ from diffcache_openstack.rpc import agent_lazy_api
 from diffcache_openstack.rpc import agent_versions_api
 from diffcache_openstack.rpc import agent_volumes_api
 from diffcache_openstack.rpc import buses
-from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import gate
 from diffcache_openstack.rpc import methods
+from diffcache_openstack.rpc import remote
 
 LOG = log.getLogger(__name__)
 
@@ -98,14 +95,15 @@ class ConductorService(service.Service):
         self._ledger = ledger.DatabaseLedger(
             self._database, self.conf.messaging.signature_lifetime)
         self._put_planning_together(name)
-        agents = self._put_versions_together(name)
+        self._put_versions_together(name)
         self._liveness = liveness.Liveness(self.conf, self._database)
         self._maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
             # A name that stays the same over restarts: the broker keeps a
             # queue for each name for ever.
-            oslo_messaging.Target(topic=conductor_api.TOPIC, server=machine),
-            self._endpoints(agents),
+            oslo_messaging.Target(topic=remote.CONDUCTOR_TOPIC,
+                                  server=machine),
+            self._endpoints(),
             gate.Gate(methods.CONDUCTOR, self._bus.security, self._ledger))
         self._notifier.start()
         self._bus.start(self._server)
@@ -133,11 +131,8 @@ class ConductorService(service.Service):
             self._database, self._nova, agent_volumes_api.AgentVolumesAPI(
                 self._bus, self.conf))
 
-    def _endpoints(self, agents):
-        """Return what answers RPC.
-
-        :param agents: the calls to agents that concern versions
-        """
+    def _endpoints(self):
+        """Return what answers RPC."""
         volumes = self._new_volumes()
         arriving = hydrations.Hydrations(
             self._database, self._nova,
@@ -149,13 +144,10 @@ class ConductorService(service.Service):
                 image_records.Verifier(security), volumes,
                 addresses.Addresses(self.conf), security.key),
             cost_endpoint.CostsManager(self.conf, self._database, self._maps),
-            control_endpoint.ControlManager(
-                self._database, self._proposals, self._precacher),
-            volumes_rpc.VolumesManager(volumes),
-            lazy_endpoint.LazyManager(self.conf, self._database, arriving,
+            self._proposals, self._precacher, volumes, arriving,
+            lazy_endpoint.LazyManager(self.conf, self._database,
                                       residents.Residents(self._nova)),
-            versions_rpc.VersionsManager(
-                self._versions, agents, heads.StoreHeads(self._database))]
+            self._versions, heads.StoreHeads(self._database)]
 
     def _add_timers(self):
         interval = self.conf.conductor.check_interval
@@ -211,10 +203,9 @@ class ConductorService(service.Service):
         self._dispatcher = dispatch.Dispatcher(
             self.conf, self._database, agents, nova, name)
         self._versions = versions.VersionService(
-            self.conf, self._database, self._dispatcher, nova)
+            self.conf, self._database, self._dispatcher, nova, agents)
         self._version_upkeep = upkeep.Upkeep(
             self.conf, self._database, self._versions, nova, name)
-        return agents
 
     def _look_after_versions(self):
         for part in (self._version_upkeep.round, self._dispatcher.look):

@@ -56,7 +56,7 @@ class Snapshots:
         if payload.get('snapshot_id') and kind == 'backup':
             return  # Cinder reads the snapshot, not the volume.
         try:
-            self._volumes.flush(self._context, volume_id)
+            self._volumes.flush_volume(self._context, volume_id)
         except exceptions.NotFound:
             return  # It is in no cache.
         except exceptions.DiffCacheError as error:

@@ -15,6 +15,7 @@ import collections.abc
 import typing
 
 from oslo_log import log
+import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
@@ -23,6 +24,7 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import volume_caches
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_volumes_api
+from diffcache_openstack.rpc import conductor_volumes_api
 
 LOG = log.getLogger(__name__)
 
@@ -30,12 +32,16 @@ LOG = log.getLogger(__name__)
 class VolumeCaches:
     """Stores the reports of hosts, with servers and projects of Nova.
 
-    Changes are made by hosts, which answer with what the volume is then.
+    Changes are made by hosts, which answer with what the volume is then. It is
+    an RPC endpoint; :class:`.conductor_volumes_api.VolumesAPI` is the
+    contract.
 
     :param database: the conductor's
     :param nova: asked which server a volume is attached to
     :param agents: RPC client of hosts
     """
+
+    target = conductor_volumes_api.VolumesAPI.target()
 
     def __init__(self, database: engine.Database, nova: servers.Servers,
                  agents: agent_volumes_api.AgentVolumesAPI) -> None:
@@ -71,58 +77,39 @@ class VolumeCaches:
                       ' written back is lost. Check the content of the'
                       ' volume.', volume_id, host, other)
 
-    def change(self, ctxt: contexts.RequestContext, volume_id: str,
-               generation: int, values: dict[str, typing.Any]) -> None:
-        """Change settings of a volume on its host.
-
-        :raises NotFound: it is in no cache
-        :raises Busy: its settings were changed since, or its server is being
-            migrated
-        :raises ServiceUnavailable: the host does not answer
-        """
+    @oslo_messaging.expose
+    def change_volume(self, ctxt: contexts.RequestContext, volume_id: str,
+                      generation: int, settings: dict[str, typing.Any]
+                      ) -> None:
+        """Change settings of a volume on its host."""
         self._have_host(volume_id, lambda host: self._agents.change_volume(
-            ctxt, host, volume_id, generation, values))
+            ctxt, host, volume_id, generation, settings))
 
+    @oslo_messaging.expose
     def follow_type(self, ctxt: contexts.RequestContext, volume_id: str,
                     settings: dict[str, typing.Any]) -> None:
-        """Have a volume follow its type, which was changed.
-
-        :raises NotFound: it is in no cache
-        :raises Busy: its server is being migrated
-        :raises ServiceUnavailable: the host does not answer
-        """
+        """Have a volume follow its type, which was changed."""
         self._have_host(volume_id, lambda host: self._agents.follow_type(
             ctxt, host, volume_id, settings))
 
-    def flush(self, ctxt: contexts.RequestContext, volume_id: str) -> None:
-        """Have a volume's dirty blocks written back.
-
-        :raises NotFound: it is in no cache
-        :raises Busy: its server is being migrated
-        :raises ServiceUnavailable: the host does not answer
-        """
+    @oslo_messaging.expose
+    def flush_volume(self, ctxt: contexts.RequestContext, volume_id: str
+                     ) -> None:
+        """Have a volume's dirty blocks written back."""
         self._have_host(volume_id, lambda host: self._agents.flush_volume(
             ctxt, host, volume_id))
 
+    @oslo_messaging.expose
     def accept_loss(self, ctxt: contexts.RequestContext, volume_id: str
                     ) -> None:
-        """Have flushes succeed although a volume's storage lost blocks.
-
-        :raises NotFound: it is in no cache
-        :raises Busy: its server is being migrated
-        :raises ServiceUnavailable: the host does not answer
-        """
+        """Have flushes succeed although a volume's storage lost blocks."""
         self._have_host(volume_id, lambda host: self._agents.accept_loss(
             ctxt, host, volume_id))
 
-    def invalidate(self, ctxt: contexts.RequestContext, volume_id: str
-                   ) -> None:
-        """Have forgotten what is cached of a volume.
-
-        :raises NotFound: it is in no cache
-        :raises Busy: its server is being migrated
-        :raises ServiceUnavailable: the host does not answer
-        """
+    @oslo_messaging.expose
+    def invalidate_volume(self, ctxt: contexts.RequestContext, volume_id: str
+                          ) -> None:
+        """Have forgotten what is cached of a volume."""
         self._have_host(volume_id, lambda host: self._agents.invalidate_volume(
             ctxt, host, volume_id))
 
@@ -134,6 +121,9 @@ class VolumeCaches:
 
         :param work: called with the host's name; raises NotFound if the host
             does not have the volume
+        :raises NotFound: it is in no cache
+        :raises Busy: its server is being migrated
+        :raises ServiceUnavailable: the host does not answer
         """
         place = self._database.read(volume_caches.place_of, volume_id)
         host = place.host

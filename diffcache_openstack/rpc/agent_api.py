@@ -13,21 +13,16 @@
 
 import collections.abc
 import dataclasses
+import typing
 
 from oslo_config import cfg
-import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
-from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
-
-TOPIC = 'diffcache-agent'
-HISTORY = rpc_history.History({
-    '1.0': ('hold', 'site_map_changed', 'get_image', 'register_image',
-            'verify_object', 'status', 'create_patch', 'await_image'),
-})
-VERSION = HISTORY.latest
+from diffcache_openstack.objects import fields
+from diffcache_openstack.rpc import remote
+from diffcache_openstack.rpc import wire
 
 # Of one call of create_patch.
 MOST_BASES = 64
@@ -43,11 +38,6 @@ MOST_IMAGE_WAIT = 60.0
 _ANSWER_SECONDS = 1.0
 
 Share = tuple[str, str, str, int | None, list[str]]
-
-
-def topic_of(host: str) -> str:
-    """Return the topic that a host's agent listens on."""
-    return f'{TOPIC}.{host}'
 
 
 def longest_wait(seconds: float) -> float:
@@ -76,19 +66,21 @@ class PatchWanted:
     wait: float
 
 
-class AgentAPI:
-    """Client side of the agent RPC API.
+def _bulk(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
+    """Wait for bulk work, not for a dead agent."""
+    return {'timeout': conf.agent.request_timeout,
+            'call_monitor_timeout': conf.conductor.rpc_timeout}
 
-    ``host`` is the name of the host whose agent is meant. Calls raise
-    ServiceUnavailable if it does not answer.
-    """
 
-    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
-        target = oslo_messaging.Target(topic=TOPIC)
-        self._conf = conf
-        self._client = bus.client(target, conf.conductor.rpc_timeout,
-                                  HISTORY)
+class AgentAPI(remote.HostAPI):
+    """Client side of the agent RPC API."""
 
+    @remote.cast(remote.CONTROLLER, {
+        'generation': wire.COUNT,
+        'items': wire.tuples(wire.KIND, wire.HASH, wire.NUMBER),
+        'shares': wire.tuples(
+            wire.KIND, wire.HASH, wire.LABEL, wire.RATE,
+            fields.ListOfStringsField(max_items=1000), nullable=True)})
     def hold(self, ctxt: contexts.RequestContext, host: str, generation: int,
              items: collections.abc.Sequence[tuple[str, str, int]],
              shares: collections.abc.Sequence[Share] = ()) -> None:
@@ -100,16 +92,16 @@ class AgentAPI:
         :param shares: (kind, id, job, rate, windows) of items that a precache
             job limits
         """
-        limits = {'shares': [list(share) for share in shares]} \
-            if shares else {}
-        self._to(host).cast(ctxt, 'hold', generation=generation,
-                            items=[list(item) for item in items], **limits)
 
+    @remote.cast(remote.CONTROLLER, {'generation': wire.COUNT})
     def site_map_changed(self, ctxt: contexts.RequestContext, host: str,
                          generation: int) -> None:
         """Announce a new generation of the site's map, as a cast."""
-        self._to(host).cast(ctxt, 'site_map_changed', generation=generation)
 
+    @remote.call(remote.CONTROLLER, {
+        'template_id': wire.ID, 'output': wire.PATH,
+        'mode': fields.StringField('[a-z_]{1,32}', nullable=True)},
+        prepare=_bulk)
     def get_image(self, ctxt: contexts.RequestContext, host: str,
                   template_id: str, output: str, mode: str | None = None
                   ) -> objects.Request:
@@ -121,10 +113,10 @@ class AgentAPI:
         :raises NotFound: no such template
         :raises RetryableError: no source could deliver
         """
-        return self._slow(host).call(ctxt, 'get_image',
-                                     template_id=template_id, output=output,
-                                     mode=mode)
 
+    @remote.call(remote.CONTROLLER, {
+        'path': wire.PATH, 'template_id': wire.ID, 'name': wire.LABEL},
+        prepare=_bulk)
     def register_image(self, ctxt: contexts.RequestContext, host: str,
                        path: str, template_id: str, name: str
                        ) -> objects.Template:
@@ -134,9 +126,11 @@ class AgentAPI:
         :raises InvalidInput: the host is no repository, or the path no image
         :raises Conflict: the id is registered with other content
         """
-        return self._slow(host).call(ctxt, 'register_image', path=path,
-                                     template_id=template_id, name=name)
 
+    @remote.method(remote.HOSTS, {
+        'target': wire.HASH,
+        'bases': fields.ListOfStringsField(fields.HASH_PATTERN, MOST_BASES),
+        'seconds': wire.within(0, MOST_SECONDS), 'mbps': wire.MBPS})
     def create_patch(self, ctxt: contexts.RequestContext, host: str,
                      wanted: PatchWanted) -> objects.Patch | None:
         """Have a repository create a patch, if that is worth waiting for.
@@ -144,18 +138,17 @@ class AgentAPI:
         :returns: the best patch, registered; None if the image comes sooner
             without one
         :raises Busy: the repository creates no further patch now
-        :raises InvalidInput: the host is no repository, or older than this
+        :raises InvalidInput: the host is no repository
         :raises ServiceUnavailable: no answer within the seconds to wait
         """
-        call = self._client.prepared(
-            topic=topic_of(host), timeout=wanted.wait,
-            call_monitor_timeout=min(
-                wanted.wait, self._conf.conductor.rpc_timeout))
-        return call.call(
+        return self._waiting(host, wanted.wait).call(
             ctxt, 'create_patch', target=wanted.target,
             bases=list(wanted.bases),
             seconds=min(wanted.seconds, MOST_SECONDS), mbps=wanted.mbps)
 
+    @remote.method(remote.HOSTS, {
+        'image_id': wire.ID, 'size': wire.COUNT,
+        'mbps': wire.MBPS})
     def await_image(self, ctxt: contexts.RequestContext, host: str,
                     image_id: str, size: int, mbps: float
                     ) -> objects.Template | None:
@@ -165,35 +158,29 @@ class AgentAPI:
         :param mbps: rate at which the image will be read
         :returns: the image, which hosts can read; it may not be registered
             yet. None if it is not worth to wait for
-        :raises InvalidInput: the host is no repository, or older than this
+        :raises InvalidInput: the host is no repository
         :raises ServiceUnavailable: no answer within MOST_IMAGE_WAIT, or no
             sign of life within ``[conductor] rpc_timeout``
         """
-        timeout = MOST_IMAGE_WAIT + _ANSWER_SECONDS
-        call = self._client.prepared(
-            topic=topic_of(host), timeout=timeout, call_monitor_timeout=min(
-                timeout, self._conf.conductor.rpc_timeout))
-        return call.call(ctxt, 'await_image', image_id=image_id, size=size,
-                         mbps=mbps)
+        return self._waiting(host, MOST_IMAGE_WAIT + _ANSWER_SECONDS).call(
+            ctxt, 'await_image', image_id=image_id, size=size, mbps=mbps)
 
+    @remote.cast(remote.HOSTS, {
+        'kind': wire.KIND, 'object_id': wire.HASH})
     def verify_object(self, ctxt: contexts.RequestContext, host: str,
                       kind: str, object_id: str) -> None:
         """Report an object that arrived damaged from a host, as a cast.
 
         The host verifies its copy, and drops it if that is damaged.
         """
-        self._to(host).cast(ctxt, 'verify_object', kind=kind,
-                            object_id=object_id)
 
+    @remote.call(remote.HOSTS, {}, changes=False)
     def status(self, ctxt: contexts.RequestContext, host: str) -> dict:
         """Return what the agent is doing, as plain values."""
-        return self._to(host).call(ctxt, 'status')
 
-    def _to(self, host: str) -> messaging.Client:
-        return self._client.prepared(topic=topic_of(host))
-
-    def _slow(self, host: str) -> messaging.Client:
-        """Return a client that waits for bulk work, not for a dead agent."""
+    def _waiting(self, host: str, seconds: float) -> messaging.Client:
+        """Return a client that waits for an answer for so long."""
         return self._client.prepared(
-            topic=topic_of(host), timeout=self._conf.agent.request_timeout,
-            call_monitor_timeout=self._conf.conductor.rpc_timeout)
+            topic=remote.agent_topic(host), timeout=seconds,
+            call_monitor_timeout=min(
+                seconds, self._conf.conductor.rpc_timeout))

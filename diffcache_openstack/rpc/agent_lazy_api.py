@@ -13,34 +13,20 @@
 
 import typing
 
-from oslo_config import cfg
-import oslo_messaging
-
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import messaging
-from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
-from diffcache_openstack.rpc import agent_api
-
-NAMESPACE = 'lazy'
-HISTORY = rpc_history.History({
-    '1.0': ('change_hydration',),
-})
-VERSION = HISTORY.latest
+from diffcache_openstack.rpc import remote
+from diffcache_openstack.rpc import wire
 
 
-class AgentLazyAPI:
-    """Client side of the agent RPC API for images that are arriving.
+class AgentLazyAPI(remote.HostAPI):
+    """Client side of the agent RPC API for images that are arriving."""
 
-    All methods raise ServiceUnavailable if the host does not answer.
-    """
+    NAMESPACE = 'lazy'
 
-    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
-        target = oslo_messaging.Target(
-            topic=agent_api.TOPIC, namespace=NAMESPACE)
-        self._client = bus.client(target, conf.conductor.rpc_timeout,
-                                  HISTORY)
-
+    @remote.call(remote.CONTROLLER, {
+        'server_id': wire.ID, 'generation': wire.COUNT,
+        'wanted': wire.HYDRATION_SETTINGS})
     def change_hydration(self, ctxt: contexts.RequestContext, host: str,
                          server_id: str, generation: int,
                          wanted: dict[str, typing.Any]
@@ -52,8 +38,4 @@ class AgentLazyAPI:
         :raises NotFound: the server runs from no image that is arriving
         :raises Conflict: the image is whole
         :raises Busy: the settings were changed since this generation
-        :raises InvalidInput: the agent is older than this method
         """
-        client = self._client.prepared(topic=agent_api.topic_of(host))
-        return client.call(ctxt, 'change_hydration', server_id=server_id,
-                           generation=generation, wanted=wanted)

@@ -11,49 +11,34 @@
 #    under the License.
 """Client side of the agent RPC API for versions."""
 
-from oslo_config import cfg
-import oslo_messaging
-
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import messaging
-from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
-from diffcache_openstack.rpc import agent_api
-
-NAMESPACE = 'versions'
-HISTORY = rpc_history.History({
-    '1.0': ('perform', 'cancel'),
-})
-VERSION = HISTORY.latest
+from diffcache_openstack.objects import fields
+from diffcache_openstack.rpc import remote
+from diffcache_openstack.rpc import wire
 
 
-class AgentVersionsAPI:
+class AgentVersionsAPI(remote.HostAPI):
     """Client side of the agent RPC API for versions.
 
     All calls are casts: agents report their progress to the conductor.
     """
 
-    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
-        target = oslo_messaging.Target(
-            topic=agent_api.TOPIC, namespace=NAMESPACE)
-        self._client = bus.client(target, conf.conductor.rpc_timeout,
-                                  HISTORY)
+    NAMESPACE = 'versions'
 
+    @remote.cast(remote.CONTROLLER, {
+        'task': fields.ObjectField('VersionTask')})
     def perform(self, ctxt: contexts.RequestContext, host: str,
                 task: objects.VersionTask) -> None:
         """Send a task to a host; a task that it has is not done twice.
 
         :raises ServiceUnavailable: the broker cannot be reached
         """
-        self._to(host).cast(ctxt, 'perform', task=task)
 
+    @remote.cast(remote.CONTROLLER, {'task_id': wire.UUID})
     def cancel(self, ctxt: contexts.RequestContext, host: str, task_id: str
                ) -> None:
         """Cancel a task on a host.
 
         :raises ServiceUnavailable: the broker cannot be reached
         """
-        self._to(host).cast(ctxt, 'cancel', task_id=task_id)
-
-    def _to(self, host: str) -> messaging.Client:
-        return self._client.prepared(topic=agent_api.topic_of(host))

@@ -13,46 +13,25 @@
 
 import collections.abc
 
-from oslo_config import cfg
-import oslo_messaging
-
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import messaging
-from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
+from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import fingerprints
+from diffcache_openstack.rpc import remote
+from diffcache_openstack.rpc import wire
 
-TOPIC = 'diffcache-conductor'
-HISTORY = rpc_history.History({
-    '1.0': ('register_host', 'report_holdings', 'remove_host',
-            'register_template', 'get_template', 'remove_template',
-            'register_patch', 'report_requests', 'plan_now',
-            'get_plan', 'report_fills', 'get_revoked_keys', 'patch_work',
-            'report_sketches', 'report_pairs', 'report_pending_images',
-            'update_site_map', 'change_holdings', 'report_borrowed',
-            'find_unregistered', 'report_network', 'report_volume_caches'),
-})
-VERSION = HISTORY.latest
-
-# What a plan takes beside the solver's time limit: reading, writing, and
-# waiting for a round that another conductor is in.
-PLANNING_SLACK_SECONDS = 60
+# In the SSD cache of a host; those of all its servers are fewer.
+_MOST_VOLUMES = 65_536
 
 
-class ConductorAPI:
+class ConductorAPI(remote.API):
     """Client side of the conductor RPC API.
 
     Every method may be called again after a lost answer: doing something
-    twice has the effect of doing it once. All raise ServiceUnavailable if no
-    conductor answers.
+    twice has the effect of doing it once.
     """
 
-    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
-        target = oslo_messaging.Target(topic=TOPIC)
-        self._conf = conf
-        self._client = bus.client(target, conf.conductor.rpc_timeout,
-                                  HISTORY)
-
+    @remote.call(remote.HOSTS, {'host': fields.ObjectField('Host')})
     def register_host(self, ctxt: contexts.RequestContext,
                       host: objects.Host) -> objects.Host:
         """Register a host, or renew its registration; counts as heartbeat.
@@ -60,8 +39,9 @@ class ConductorAPI:
         If ``host.plan_generation`` is not that of the current plan, the plan
         is sent to the host again.
         """
-        return self._client.call(ctxt, 'register_host', host=host)
 
+    @remote.call(remote.HOSTS, {
+        'host': wire.HOST, 'holdings': fields.ListOfObjectsField('Holding')})
     def report_holdings(self, ctxt: contexts.RequestContext, host: str,
                         holdings: collections.abc.Sequence[objects.Holding]
                         ) -> None:
@@ -69,9 +49,11 @@ class ConductorAPI:
 
         :raises NotFound: the host is not registered
         """
-        self._client.call(ctxt, 'report_holdings', host=host,
-                          holdings=list(holdings))
 
+    @remote.call(remote.HOSTS, {
+        'host': wire.HOST, 'added': fields.ListOfObjectsField('Holding'),
+        'removed': fields.ListOfObjectsField('Holding'), 'count': wire.COUNT,
+        'total': wire.COUNT})
     def change_holdings(self, ctxt: contexts.RequestContext, host: str,
                         added: collections.abc.Sequence[objects.Holding],
                         removed: collections.abc.Sequence[objects.Holding],
@@ -84,10 +66,9 @@ class ConductorAPI:
         :raises Conflict: the result is not that; nothing was changed, and all
             holdings have to be reported
         """
-        self._client.call(ctxt, 'change_holdings', host=host,
-                          added=list(added), removed=list(removed),
-                          count=count, total=total)
 
+    @remote.call(remote.HOSTS, {
+        'host': wire.HOST, 'holdings': fields.ListOfObjectsField('Holding')})
     def report_borrowed(self, ctxt: contexts.RequestContext, host: str,
                         holdings: collections.abc.Sequence[objects.Holding]
                         ) -> None:
@@ -95,19 +76,19 @@ class ConductorAPI:
 
         :raises NotFound: the host is not registered
         """
-        self._client.call(ctxt, 'report_borrowed', host=host,
-                          holdings=list(holdings))
 
+    @remote.call(remote.HOSTS, {
+        'host': wire.HOST, 'network': fields.ObjectField('HostNetwork')})
     def report_network(self, ctxt: contexts.RequestContext, host: str,
                        network: objects.HostNetwork) -> None:
         """Replace what a host measured of its links, and how it fills.
 
         :raises NotFound: the host is not registered
-        :raises InvalidInput: a window cannot be parsed, or the conductor is
-            older than this method
+        :raises InvalidInput: a window cannot be parsed
         """
-        self._client.call(ctxt, 'report_network', host=host, network=network)
 
+    @remote.call(remote.HOSTS, {
+        'host': wire.HOST, 'fills': fields.ListOfObjectsField('Fill')})
     def report_fills(self, ctxt: contexts.RequestContext, host: str,
                      fills: collections.abc.Sequence[objects.Fill]) -> None:
         """Replace the progress of a host with its plan.
@@ -115,8 +96,10 @@ class ConductorAPI:
         :param fills: all that the plan places there and is not held
         :raises NotFound: the host is not registered
         """
-        self._client.call(ctxt, 'report_fills', host=host, fills=list(fills))
 
+    @remote.call(remote.HOSTS, {
+        'host': wire.HOST,
+        'images': fields.ListOfObjectsField('PendingImage')})
     def report_pending_images(
             self, ctxt: contexts.RequestContext, host: str,
             images: collections.abc.Sequence[objects.PendingImage]) -> None:
@@ -124,9 +107,11 @@ class ConductorAPI:
 
         :raises NotFound: the host is not registered
         """
-        self._client.call(ctxt, 'report_pending_images', host=host,
-                          images=list(images))
 
+    @remote.call(remote.HOSTS, {
+        'host': wire.HOST, 'cache': fields.ObjectField('SsdCache'),
+        'volumes': fields.ListOfObjectsField('VolumeCache', _MOST_VOLUMES,
+                                             nullable=True)})
     def report_volume_caches(
             self, ctxt: contexts.RequestContext, host: str,
             cache: objects.SsdCache,
@@ -137,27 +122,29 @@ class ConductorAPI:
         :param volumes: in it; None if the cache does not answer
         :raises NotFound: the host is not registered
         """
-        self._client.call(ctxt, 'report_volume_caches', host=host,
-                          cache=cache,
-                          volumes=None if volumes is None else list(volumes))
 
+    @remote.call(remote.CONTROLLER, {'host': wire.HOST})
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
         """Delete a host and its records permanently, unless it is alive.
 
         :raises NotFound: the host is not registered
         :raises Conflict: it is alive, and would be back with its next report
         """
-        self._client.call(ctxt, 'remove_host', host=host)
 
+    @remote.call(remote.REPOSITORY, {
+        'template': fields.ObjectField('Template')})
     def register_template(self, ctxt: contexts.RequestContext,
                           template: objects.Template) -> objects.Template:
         """Add a template to the catalogue.
 
         :raises Conflict: its id is registered with other content
         """
-        return self._client.call(ctxt, 'register_template',
-                                 template=template)
 
+    @remote.method(remote.REPOSITORY, {
+        'host': wire.HOST,
+        'templates': wire.tuples(wire.ID, wire.HASH, wire.HASH),
+        'patches': wire.tuples(wire.HASH, wire.HASH, wire.HASH)},
+        changes=False)
     def find_unregistered(
             self, ctxt: contexts.RequestContext, host: str,
             templates: collections.abc.Mapping[str, fingerprints.Fingerprint],
@@ -176,23 +163,23 @@ class ConductorAPI:
                      for patch in patches])
         return found[0], found[1]
 
+    @remote.call(remote.HOSTS, {'template_id': wire.ID}, changes=False)
     def get_template(self, ctxt: contexts.RequestContext, template_id: str
                      ) -> objects.Template:
         """Return a template of the catalogue.
 
         :raises NotFound: there is none with that id
         """
-        return self._client.call(ctxt, 'get_template',
-                                 template_id=template_id)
 
+    @remote.call(remote.CONTROLLER, {'template_id': wire.ID})
     def remove_template(self, ctxt: contexts.RequestContext,
                         template_id: str) -> None:
         """Remove a template and its patches from the catalogue.
 
         :raises NotFound: there is none with that id
         """
-        self._client.call(ctxt, 'remove_template', template_id=template_id)
 
+    @remote.call(remote.REPOSITORY, {'patch': fields.ObjectField('Patch')})
     def register_patch(self, ctxt: contexts.RequestContext,
                        patch: objects.Patch) -> objects.Patch:
         """Add a patch to the catalogue.
@@ -201,8 +188,10 @@ class ConductorAPI:
             may have registered one before
         :raises NotFound: no template has the content of an end
         """
-        return self._client.call(ctxt, 'register_patch', patch=patch)
 
+    @remote.call(remote.REPOSITORY, {
+        'host': wire.HOST, 'terms': wire.TERMS, 'nearest': wire.COUNT,
+        'creations': wire.COUNT})
     def patch_work(self, ctxt: contexts.RequestContext, host: str,
                    terms: str, nearest: int, creations: int
                    ) -> objects.PatchWork:
@@ -217,16 +206,18 @@ class ConductorAPI:
         :param creations: patches that the host can create now
         :raises NotFound: the host is not registered
         """
-        return self._client.call(ctxt, 'patch_work', host=host, terms=terms,
-                                 nearest=nearest, creations=creations)
 
+    @remote.call(remote.REPOSITORY, {
+        'host': wire.HOST,
+        'sketches': fields.ListOfObjectsField('ImageSketch')})
     def report_sketches(self, ctxt: contexts.RequestContext, host: str,
                         sketches: collections.abc.Sequence[
                             objects.ImageSketch]) -> None:
         """Report sketches of contents; unknown contents are ignored."""
-        self._client.call(ctxt, 'report_sketches', host=host,
-                          sketches=list(sketches))
 
+    @remote.call(remote.REPOSITORY, {
+        'host': wire.HOST, 'terms': wire.TERMS,
+        'pairs': fields.ListOfObjectsField('PairReport')})
     def report_pairs(self, ctxt: contexts.RequestContext, host: str,
                      terms: str,
                      pairs: collections.abc.Sequence[objects.PairReport]
@@ -236,17 +227,17 @@ class ConductorAPI:
         Unknown pairs are ignored; of a patch that was created,
         :meth:`register_patch` is report enough.
         """
-        self._client.call(ctxt, 'report_pairs', host=host, terms=terms,
-                          pairs=list(pairs))
 
+    @remote.call(remote.HOSTS, {'known': wire.COUNT}, changes=False)
     def get_revoked_keys(self, ctxt: contexts.RequestContext, known: int
                          ) -> dict[str, str] | None:
         """Return the signed list of revoked keys, or None if it is known.
 
         :param known: number of the list that the caller has
         """
-        return self._client.call(ctxt, 'get_revoked_keys', known=known)
 
+    @remote.call(remote.HOSTS, {
+        'site': wire.SITE, 'generation': wire.GENERATION}, changes=False)
     def update_site_map(self, ctxt: contexts.RequestContext, site: str,
                         generation: int | None = None
                         ) -> objects.MapChange | objects.SiteMap | None:
@@ -256,15 +247,18 @@ class ConductorAPI:
             without generation; None if the generation is unchanged
         :raises NotFound: no host of the site was ever registered
         """
-        return self._client.call(ctxt, 'update_site_map', site=site,
-                                 generation=generation)
 
+    @remote.call(remote.HOSTS, {
+        'requests': fields.ListOfObjectsField('Request')},
+        speakers=lambda arguments: {
+            request.host for request in arguments['requests']})
     def report_requests(self, ctxt: contexts.RequestContext,
                         requests: collections.abc.Sequence[objects.Request]
                         ) -> None:
         """Add requests to the history; known ones are skipped."""
-        self._client.call(ctxt, 'report_requests', requests=list(requests))
 
+    @remote.call(remote.CONTROLLER, {'site': wire.SITE},
+                 prepare=remote.solver_runs(1))
     def plan_now(self, ctxt: contexts.RequestContext, site: str
                  ) -> objects.Plan:
         """Plan a site and return the plan that is current afterwards.
@@ -273,14 +267,11 @@ class ConductorAPI:
             catalogue is empty
         :raises Busy: another conductor is planning the site for too long
         """
-        timeout = self._conf.planner.time_limit + PLANNING_SLACK_SECONDS
-        return self._client.prepared(timeout=timeout).call(
-            ctxt, 'plan_now', site=site)
 
+    @remote.call(remote.HOSTS, {'site': wire.SITE}, changes=False)
     def get_plan(self, ctxt: contexts.RequestContext, site: str
                  ) -> objects.Plan | None:
         """Return the current plan of a site, or None.
 
         :raises NotFound: no host of the site was ever registered
         """
-        return self._client.call(ctxt, 'get_plan', site=site)

@@ -17,37 +17,25 @@ times, so each has its own version.
 
 import typing
 
-from oslo_config import cfg
-import oslo_messaging
-
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import messaging
-from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
-from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import plan
+from diffcache_openstack.rpc import remote
+from diffcache_openstack.rpc import wire
 
-NAMESPACE = 'control'
-HISTORY = rpc_history.History({
-    '1.0': ('propose_plan', 'apply_plan', 'cancel_plan', 'explain_plan',
-            'what_if', 'create_precache_job', 'update_precache_job',
-            'cancel_precache_job', 'retry_precache_job'),
-})
-VERSION = HISTORY.latest
+_MOST_SECONDS = 600.0
 
 
-class ControlAPI:
-    """Client side of the API for plans and precache jobs.
+class ControlAPI(remote.API):
+    """Client side of the API for plans and precache jobs."""
 
-    All methods raise ServiceUnavailable if no conductor answers.
-    """
+    NAMESPACE = 'control'
 
-    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
-        target = oslo_messaging.Target(
-            topic=conductor_api.TOPIC, namespace=NAMESPACE)
-        self._conf = conf
-        self._client = bus.client(target, conf.conductor.rpc_timeout,
-                                  HISTORY)
-
+    @remote.call(remote.CONTROLLER, {
+        'site': wire.SITE,
+        'solver': fields.StringField('[a-z0-9_-]{1,64}', nullable=True),
+        'time_limit': wire.within(0, _MOST_SECONDS, nullable=True)})
     def propose_plan(self, ctxt: contexts.RequestContext, site: str,
                      solver: str | None, time_limit: float | None) -> str:
         """Start computing a proposal: a plan that hosts do not carry out.
@@ -58,9 +46,9 @@ class ControlAPI:
         :raises NotFound: no host of the site was ever registered
         :raises InvalidInput: there is no such solver
         """
-        return self._client.call(ctxt, 'propose_plan', site=site,
-                                 solver=solver, time_limit=time_limit)
 
+    @remote.call(remote.CONTROLLER, {
+        'plan_id': wire.UUID, 'generation': wire.GENERATION})
     def apply_plan(self, ctxt: contexts.RequestContext, plan_id: str,
                    generation: int | None) -> None:
         """Make a proposed plan current and send it to its hosts.
@@ -70,9 +58,8 @@ class ControlAPI:
         :raises Conflict: it is not a proposal
         :raises Busy: another plan was applied since
         """
-        self._client.call(ctxt, 'apply_plan', plan_id=plan_id,
-                          generation=generation)
 
+    @remote.call(remote.CONTROLLER, {'plan_id': wire.UUID})
     def cancel_plan(self, ctxt: contexts.RequestContext, plan_id: str
                     ) -> None:
         """Drop a proposed plan, or stop computing it; idempotent.
@@ -80,16 +67,26 @@ class ControlAPI:
         :raises NotFound: there is no such plan
         :raises Conflict: it is or was the current plan
         """
-        self._client.call(ctxt, 'cancel_plan', plan_id=plan_id)
 
+    @remote.call(remote.CONTROLLER, {'plan_id': wire.UUID},
+                 prepare=remote.solver_runs(1), changes=False)
     def explain_plan(self, ctxt: contexts.RequestContext, plan_id: str
                      ) -> list[dict[str, typing.Any]]:
         """Explain why a plan places each object, by today's demand.
 
         :raises NotFound: there is no such plan, or nothing to plan for
         """
-        return self._slow().call(ctxt, 'explain_plan', plan_id=plan_id)
 
+    @remote.call(remote.CONTROLLER, {
+        'site': wire.SITE,
+        'changes': wire.record(
+            add_hosts=wire.within(0, 1000),
+            capacity_bytes=wire.within(-2 ** 60, 2 ** 60),
+            repository_mbps=wire.within(0, 10 ** 9),
+            peer_mbps=wire.within(0, 10 ** 9),
+            demand_factor=wire.within(0, 10 ** 6)),
+        'objective': fields.EnumField(plan.PLAN_OBJECTIVES, nullable=True)},
+        prepare=remote.solver_runs(2), changes=False)
     def what_if(self, ctxt: contexts.RequestContext, site: str,
                 changes: dict[str, typing.Any],
                 objective: str | None = None) -> dict[str, typing.Any]:
@@ -100,9 +97,10 @@ class ControlAPI:
         :raises NotFound: the site has no living host, or no image is known
         :raises InvalidInput: the change is contradictory
         """
-        return self._slow(2).call(ctxt, 'what_if', site=site,
-                                  changes=changes, objective=objective)
 
+    @remote.call(remote.CONTROLLER, {
+        'job': fields.ObjectField('PrecacheJob'),
+        'boot_set': fields.BooleanField(nullable=True)})
     def create_precache_job(self, ctxt: contexts.RequestContext,
                             job: objects.PrecacheJob,
                             boot_set: bool = False) -> None:
@@ -113,9 +111,13 @@ class ControlAPI:
         :param boot_set: whether it wants the boot sets of its images
         :raises InvalidInput: its time window cannot be read
         """
-        self._client.call(ctxt, 'create_precache_job', job=job,
-                          boot_set=boot_set)
 
+    @remote.call(remote.CONTROLLER, {
+        'job_id': wire.UUID, 'generation': wire.COUNT,
+        'values': wire.record(
+            name=wire.LABEL, priority=wire.COUNT, rate=wire.RATE,
+            window=fields.StringField(nullable=True), pinned=wire.BOOLEAN,
+            expires_at=fields.StringField(nullable=True))})
     def update_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
                             generation: int,
                             values: dict[str, typing.Any]) -> None:
@@ -126,9 +128,9 @@ class ControlAPI:
         :raises Busy: it was changed since
         :raises Conflict: it has ended
         """
-        self._client.call(ctxt, 'update_precache_job', job_id=job_id,
-                          generation=generation, values=values)
 
+    @remote.call(remote.CONTROLLER, {
+        'job_id': wire.UUID, 'generation': wire.GENERATION})
     def cancel_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
                             generation: int | None) -> None:
         """Cancel a job; idempotent.
@@ -136,9 +138,8 @@ class ControlAPI:
         :raises NotFound: there is no such job
         :raises Busy: it was changed since the generation given
         """
-        self._client.call(ctxt, 'cancel_precache_job', job_id=job_id,
-                          generation=generation)
 
+    @remote.call(remote.CONTROLLER, {'job_id': wire.UUID})
     def retry_precache_job(self, ctxt: contexts.RequestContext, job_id: str
                            ) -> None:
         """Make hosts retry missing objects at once.
@@ -146,10 +147,3 @@ class ControlAPI:
         :raises NotFound: there is no such job
         :raises Conflict: it has ended
         """
-        self._client.call(ctxt, 'retry_precache_job', job_id=job_id)
-
-    def _slow(self, rounds: int = 1) -> messaging.Client:
-        """Return a client that waits for a number of solver runs."""
-        timeout = (rounds * self._conf.planner.time_limit
-                   + conductor_api.PLANNING_SLACK_SECONDS)
-        return self._client.prepared(timeout=timeout)

@@ -17,22 +17,16 @@ neither its options nor its objects.
 
 import collections.abc
 
-import oslo_messaging
-
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
-from diffcache_openstack.common import rpc_history
-from diffcache_openstack.rpc import conductor_api
-
-NAMESPACE = 'costs'
-HISTORY = rpc_history.History({
-    '1.0': ('build_costs', 'ssd_room', 'lazy_costs'),
-})
-VERSION = HISTORY.latest
+from diffcache_openstack.rpc import remote
+from diffcache_openstack.rpc import wire
 
 
-class CostsAPI:
+class CostsAPI(remote.API):
     """Client side of the API for what servers cost and find on hosts."""
+
+    NAMESPACE = 'costs'
 
     def __init__(self, bus: messaging.Bus, timeout: float,
                  exchange: str | None = None) -> None:
@@ -42,11 +36,10 @@ class CostsAPI:
         :param exchange: the conductor's control_exchange, if not that of
             this process
         """
-        self._client = bus.client(
-            oslo_messaging.Target(
-                exchange=exchange, topic=conductor_api.TOPIC,
-                namespace=NAMESPACE), timeout, HISTORY)
+        self._connect(bus, timeout, exchange)
 
+    @remote.call(remote.ALL, {
+        'image_id': wire.ID, 'hosts': wire.HOST_NAMES}, changes=False)
     def build_costs(self, ctxt: contexts.RequestContext, image_id: str,
                     hosts: collections.abc.Sequence[str]) -> dict[str, float]:
         """Return the seconds that bringing an image to each host takes.
@@ -54,11 +47,10 @@ class CostsAPI:
         :param hosts: names of hosts, ``[agent] host`` of their agents
         :returns: by host; hosts without a living agent are missing, and so
             are all if the image is not in the catalogue, or was withdrawn
-        :raises ServiceUnavailable: no conductor answers
         """
-        return self._client.call(ctxt, 'build_costs', image_id=image_id,
-                                 hosts=list(hosts))
 
+    @remote.call(remote.ALL, {
+        'image_id': wire.ID, 'hosts': wire.HOST_NAMES}, changes=False)
     def lazy_costs(self, ctxt: contexts.RequestContext, image_id: str,
                    hosts: collections.abc.Sequence[str]) -> dict[str, float]:
         """Return the seconds that a server waits if it boots lazily.
@@ -69,12 +61,10 @@ class CostsAPI:
 
         :param hosts: names of hosts, ``[agent] host`` of their agents
         :returns: by host, the same hosts as :meth:`build_costs`
-        :raises InvalidInput: the conductor is older than this
-        :raises ServiceUnavailable: no conductor answers
         """
-        return self._client.call(ctxt, 'lazy_costs', image_id=image_id,
-                                 hosts=list(hosts))
 
+    @remote.call(remote.ALL, {
+        'server_id': wire.ID, 'hosts': wire.HOST_NAMES}, changes=False)
     def ssd_room(self, ctxt: contexts.RequestContext, server_id: str,
                  hosts: collections.abc.Sequence[str]) -> dict[str, float]:
         """Return the part of a server's working set that each host can cache.
@@ -86,7 +76,4 @@ class CostsAPI:
         :returns: from 0 to 1, by host; hosts without an SSD cache that works
             are missing, and so are all if the server has no cached volumes,
             or these gain nothing
-        :raises ServiceUnavailable: no conductor answers
         """
-        return self._client.call(ctxt, 'ssd_room', server_id=server_id,
-                                 hosts=list(hosts))

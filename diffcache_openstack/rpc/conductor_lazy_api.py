@@ -20,23 +20,24 @@ import collections.abc
 import dataclasses
 import typing
 
-from oslo_config import cfg
-import oslo_messaging
-
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import messaging
-from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
+from diffcache_openstack.objects import boot_set
+from diffcache_openstack.objects import fields
 from diffcache_openstack.prefetch import profiles
-from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.rpc import remote
+from diffcache_openstack.rpc import wire
 
-NAMESPACE = 'lazy'
-HISTORY = rpc_history.History({
-    '1.0': ('exchange_reads', 'import_profile', 'delete_profile',
-            'report_hydrations', 'change_hydration', 'carry_work',
-            'report_carried', 'exchange_boot_sets'),
-})
-VERSION = HISTORY.latest
+# Of one host.
+_MOST_SERVERS = 65_536
+_MOST_BOOT_SETS = 1000
+# Whose servers one host runs of one image.
+_MOST_PROJECTS = 1000
+
+_ROWS = wire.tuples(wire.COUNT, wire.COUNT, wire.COUNT,
+                    most=profiles.MOST_ROWS)
+# A label of a profile, such as a flavor's name.
+_LABEL = fields.StringField(profiles.LABEL_PATTERN, 128)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,18 +110,18 @@ class CarryWork:
     sources: list[CarrySource]
 
 
-class LazyAPI:
-    """Client side of the API for lazy boots.
+class LazyAPI(remote.API):
+    """Client side of the API for lazy boots."""
 
-    All methods raise ServiceUnavailable if no conductor answers.
-    """
+    NAMESPACE = 'lazy'
 
-    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
-        target = oslo_messaging.Target(
-            topic=conductor_api.TOPIC, namespace=NAMESPACE)
-        self._client = bus.client(target, conf.conductor.rpc_timeout,
-                                  HISTORY)
-
+    @remote.method(remote.HOSTS, {
+        'host': wire.HOST, 'image_id': wire.ID,
+        'projects': fields.ListOfStringsField(fields.ID_PATTERN,
+                                              _MOST_PROJECTS),
+        'label': _LABEL, 'run': wire.COUNT, 'number': wire.COUNT,
+        'rows': _ROWS, 'known_id': fields.UUIDField(nullable=True),
+        'known_generation': wire.GENERATION})
     def exchange_reads(self, ctxt: contexts.RequestContext, host: str,
                        reads: Reads, known: Profile | None) -> Profile | None:
         """Report what instances of a host read; return what others read.
@@ -132,8 +133,7 @@ class LazyAPI:
         :returns: the profile for such servers; None if it is the known one,
             or there is none
         :raises NotFound: the host or the image is not registered
-        :raises InvalidInput: a row cannot be one of the image, or the
-            conductor is older than this method
+        :raises InvalidInput: a row cannot be one of the image
         """
         found = self._client.call(
             ctxt, 'exchange_reads', host=host, image_id=reads.image_id,
@@ -145,6 +145,9 @@ class LazyAPI:
             found['id'], found['generation'], found['shared'],
             profiles.of_list(found['rows']))
 
+    @remote.method(remote.REPOSITORY, {
+        'host': wire.HOST, 'after': fields.IdField(nullable=True)},
+        changes=False)
     def carry_work(self, ctxt: contexts.RequestContext, host: str,
                    after: str | None) -> CarryWork | None:
         """Return what a repository can carry to the next image.
@@ -153,7 +156,6 @@ class LazyAPI:
         :returns: None if there is no further image, or profiles are not
             carried
         :raises NotFound: the host is not registered
-        :raises InvalidInput: the conductor is older than this method
         """
         found = self._client.call(ctxt, 'carry_work', host=host, after=after)
         return found and CarryWork(found['image_id'], found['content_id'], [
@@ -161,6 +163,9 @@ class LazyAPI:
                         profiles.of_list(each['rows']))
             for each in found['sources']])
 
+    @remote.method(remote.REPOSITORY, {
+        'host': wire.HOST, 'image_id': wire.ID, 'profile_id': wire.UUID,
+        'rows': _ROWS})
     def report_carried(self, ctxt: contexts.RequestContext, host: str,
                        image_id: str, profile_id: str, rows: profiles.Rows
                        ) -> bool:
@@ -177,6 +182,10 @@ class LazyAPI:
             ctxt, 'report_carried', host=host, image_id=image_id,
             profile_id=profile_id, rows=profiles.listed(rows))
 
+    @remote.call(remote.CONTROLLER, {
+        'profile_id': wire.UUID, 'image_id': wire.ID,
+        'project_id': fields.IdField(nullable=True), 'label': _LABEL,
+        'rows': _ROWS})
     def import_profile(self, ctxt: contexts.RequestContext, profile_id: str,
                        image_id: str, project_id: str | None, label: str,
                        rows: list[list[int]]) -> str:
@@ -190,29 +199,29 @@ class LazyAPI:
         :raises InvalidInput: a row cannot be one of the image
         :raises Conflict: the image has as many labels as are possible
         """
-        return self._client.call(
-            ctxt, 'import_profile', profile_id=profile_id, image_id=image_id,
-            project_id=project_id, label=label, rows=rows)
 
+    @remote.call(remote.CONTROLLER, {'profile_id': wire.UUID})
     def delete_profile(self, ctxt: contexts.RequestContext, profile_id: str
                        ) -> None:
         """Delete a profile, which is learned anew.
 
         :raises NotFound: there is none
         """
-        self._client.call(ctxt, 'delete_profile', profile_id=profile_id)
 
+    @remote.call(remote.HOSTS, {
+        'host': wire.HOST,
+        'hydrations': fields.ListOfObjectsField('Hydration', _MOST_SERVERS)})
     def report_hydrations(
             self, ctxt: contexts.RequestContext, host: str,
             hydrations: collections.abc.Sequence[objects.Hydration]) -> None:
         """Replace what is known of the hydrations of a host.
 
         :raises NotFound: the host is not registered
-        :raises InvalidInput: the conductor is older than this method
         """
-        self._client.call(ctxt, 'report_hydrations', host=host,
-                          hydrations=list(hydrations))
 
+    @remote.call(remote.CONTROLLER, {
+        'server_id': wire.ID, 'generation': wire.COUNT,
+        'wanted': wire.HYDRATION_SETTINGS})
     def change_hydration(self, ctxt: contexts.RequestContext, server_id: str,
                          generation: int, wanted: dict[str, typing.Any]
                          ) -> None:
@@ -224,9 +233,13 @@ class LazyAPI:
         :raises Conflict: the image is whole
         :raises Busy: the settings were changed since this generation
         """
-        self._client.call(ctxt, 'change_hydration', server_id=server_id,
-                          generation=generation, wanted=wanted)
 
+    @remote.method(remote.HOSTS, {
+        'host': wire.HOST,
+        'sets': wire.tuples(
+            wire.HASH, wire.COUNT, fields.EnumField(boot_set.STATES),
+            fields.TextField(nullable=True), most=_MOST_BOOT_SETS),
+        'known': wire.GENERATION})
     def exchange_boot_sets(self, ctxt: contexts.RequestContext, host: str,
                            sets: collections.abc.Sequence[
                                tuple[str, int, str, str | None]],
@@ -238,7 +251,6 @@ class LazyAPI:
         :param known: generation of the sets that the host knows
         :returns: generation and sets; None if the host knows them
         :raises NotFound: the host is not registered
-        :raises InvalidInput: the conductor is older than this method
         """
         found = self._client.call(
             ctxt, 'exchange_boot_sets', host=host,

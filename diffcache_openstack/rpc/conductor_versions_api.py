@@ -16,47 +16,31 @@ The REST API requests work; agents report their progress.
 
 import typing
 
-from oslo_config import cfg
-import oslo_messaging
-
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import messaging
-from diffcache_openstack.common import rpc_history
 from diffcache_openstack import objects
+from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import versions
-from diffcache_openstack.rpc import conductor_api
-
-NAMESPACE = 'versions'
-HISTORY = rpc_history.History({
-    '1.0': ('create_version', 'update_version', 'delete_version',
-            'restore_version', 'export_version', 'diff_versions',
-            'verify_versions', 'cancel_task', 'set_policy', 'unset_policy',
-            'report_task', 'begin_local', 'read_head', 'move_head',
-            'rotate_key', 'open_version', 'close_version'),
-})
-VERSION = HISTORY.latest
+from diffcache_openstack.rpc import remote
+from diffcache_openstack.rpc import wire
 
 
-class VersionsAPI:
-    """Client side of the API for versions.
+class VersionsAPI(remote.API):
+    """Client side of the API for versions."""
 
-    All methods raise ServiceUnavailable if no conductor answers.
-    """
+    NAMESPACE = 'versions'
 
-    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
-        target = oslo_messaging.Target(
-            topic=conductor_api.TOPIC, namespace=NAMESPACE)
-        self._client = bus.client(target, conf.conductor.rpc_timeout,
-                                  HISTORY)
-
+    @remote.call(remote.CONTROLLER, {'new': fields.ObjectField('NewVersion')})
     def create_version(self, ctxt: contexts.RequestContext,
                        new: objects.NewVersion) -> None:
         """Save a server as a version; idempotent by the version's id.
 
         :raises Conflict: the server is being restored
         """
-        self._client.call(ctxt, 'create_version', new=new)
 
+    @remote.call(remote.CONTROLLER, {
+        'version_id': wire.UUID, 'generation': wire.COUNT,
+        'values': wire.record(name=wire.LABEL, description=wire.TEXT,
+                              protected=wire.BOOLEAN)})
     def update_version(self, ctxt: contexts.RequestContext, version_id: str,
                        generation: int, values: dict[str, typing.Any]
                        ) -> None:
@@ -66,9 +50,8 @@ class VersionsAPI:
         :raises NotFound: there is no such version
         :raises Busy: it was changed since
         """
-        self._client.call(ctxt, 'update_version', version_id=version_id,
-                          generation=generation, values=values)
 
+    @remote.call(remote.CONTROLLER, {'version_id': wire.UUID})
     def delete_version(self, ctxt: contexts.RequestContext, version_id: str
                        ) -> None:
         """Delete a version; other versions stay complete.
@@ -76,8 +59,12 @@ class VersionsAPI:
         :raises NotFound: there is no such version
         :raises Conflict: it is protected, or being saved
         """
-        self._client.call(ctxt, 'delete_version', version_id=version_id)
 
+    @remote.call(remote.CONTROLLER, {
+        'version_id': wire.UUID, 'task_id': wire.UUID,
+        'keep_version': fields.UUIDField(nullable=True),
+        'dry_run': wire.BOOLEAN,
+        'way': fields.EnumField(versions.METHODS, nullable=True)})
     def restore_version(self, ctxt: contexts.RequestContext, version_id: str,
                         task_id: str, keep_version: str | None,
                         dry_run: bool, way: str = versions.AUTO) -> None:
@@ -92,11 +79,9 @@ class VersionsAPI:
         :raises Conflict: the server is not stopped, or is being restored, or
             the version is not complete
         """
-        chosen = {} if way == versions.AUTO else {'way': way}
-        self._client.call(ctxt, 'restore_version', version_id=version_id,
-                          task_id=task_id, keep_version=keep_version,
-                          dry_run=dry_run, **chosen)
 
+    @remote.call(remote.CONTROLLER, {
+        'version_id': wire.UUID, 'task_id': wire.UUID, 'name': wire.LABEL})
     def export_version(self, ctxt: contexts.RequestContext, version_id: str,
                        task_id: str, name: str) -> None:
         """Export a version as an image of its project.
@@ -106,9 +91,9 @@ class VersionsAPI:
         :raises NotFound: there is no such version
         :raises Conflict: the version is not complete
         """
-        self._client.call(ctxt, 'export_version', version_id=version_id,
-                          task_id=task_id, name=name)
 
+    @remote.call(remote.CONTROLLER, {
+        'version_id': wire.UUID, 'against': wire.UUID, 'task_id': wire.UUID})
     def diff_versions(self, ctxt: contexts.RequestContext, version_id: str,
                       against: str, task_id: str) -> None:
         """Compare two versions.
@@ -116,27 +101,26 @@ class VersionsAPI:
         :raises NotFound: there is no such version
         :raises Conflict: one is not complete, or they are of two projects
         """
-        self._client.call(ctxt, 'diff_versions', version_id=version_id,
-                          against=against, task_id=task_id)
 
+    @remote.call(remote.CONTROLLER, {
+        'project_id': wire.ID, 'task_id': wire.UUID})
     def verify_versions(self, ctxt: contexts.RequestContext, project_id: str,
                         task_id: str) -> None:
         """Read and verify everything that a project has stored.
 
         :raises NotFound: the project has no versions
         """
-        self._client.call(ctxt, 'verify_versions', project_id=project_id,
-                          task_id=task_id)
 
+    @remote.call(remote.CONTROLLER, {
+        'project_id': wire.ID, 'task_id': wire.UUID})
     def rotate_key(self, ctxt: contexts.RequestContext, project_id: str,
                    task_id: str) -> None:
         """Replace the key of a project's store; idempotent by the task's id.
 
         :raises NotFound: the project has no versions
         """
-        self._client.call(ctxt, 'rotate_key', project_id=project_id,
-                          task_id=task_id)
 
+    @remote.call(remote.CONTROLLER, {'task_id': wire.UUID})
     def cancel_task(self, ctxt: contexts.RequestContext, task_id: str
                     ) -> None:
         """Cancel a task; idempotent.
@@ -144,29 +128,31 @@ class VersionsAPI:
         :raises NotFound: there is no such task
         :raises Conflict: it cannot be interrupted
         """
-        self._client.call(ctxt, 'cancel_task', task_id=task_id)
 
+    @remote.call(remote.CONTROLLER, {
+        'policy': fields.ObjectField('VersionPolicy')})
     def set_policy(self, ctxt: contexts.RequestContext,
                    policy: objects.VersionPolicy) -> str:
         """Set the policy of a server or a project; return its id."""
-        return self._client.call(ctxt, 'set_policy', policy=policy)
 
+    @remote.call(remote.CONTROLLER, {'policy_id': wire.UUID})
     def unset_policy(self, ctxt: contexts.RequestContext, policy_id: str
                      ) -> None:
         """Remove a policy.
 
         :raises NotFound: there is no such policy
         """
-        self._client.call(ctxt, 'unset_policy', policy_id=policy_id)
 
+    @remote.call(remote.HOSTS, {'report': fields.ObjectField('TaskReport')})
     def report_task(self, ctxt: contexts.RequestContext,
                     report: objects.TaskReport) -> bool:
         """Report the progress of a host with a task.
 
         :returns: whether to continue it
         """
-        return self._client.call(ctxt, 'report_task', report=report)
 
+    @remote.method(remote.HOSTS, {
+        'host': wire.HOST, 'new': fields.ObjectField('NewVersion')})
     def begin_local(self, ctxt: contexts.RequestContext, host: str,
                     new: objects.NewVersion) -> tuple[
                         objects.VersionTask, bool] | None:
@@ -180,6 +166,8 @@ class VersionsAPI:
         answer = self._client.call(ctxt, 'begin_local', host=host, new=new)
         return None if answer is None else (answer[0], answer[1])
 
+    @remote.call(remote.HOSTS, {
+        'host': wire.HOST, 'version_id': wire.UUID, 'project_id': wire.ID})
     def open_version(self, ctxt: contexts.RequestContext, host: str,
                      version_id: str, project_id: str
                      ) -> objects.VersionDisk:
@@ -195,16 +183,15 @@ class VersionsAPI:
         :raises Forbidden: the host has no server of the project
         :raises ServiceUnavailable: Nova does not answer
         """
-        return self._client.call(ctxt, 'open_version', host=host,
-                                 version_id=version_id,
-                                 project_id=project_id)
 
+    @remote.call(remote.HOSTS, {'host': wire.HOST, 'version_id': wire.UUID})
     def close_version(self, ctxt: contexts.RequestContext, host: str,
                       version_id: str) -> None:
         """Note that a host reads a version no longer; idempotent."""
-        self._client.call(ctxt, 'close_version', host=host,
-                          version_id=version_id)
 
+    @remote.method(remote.HOSTS, {
+        'host': wire.HOST, 'task_id': wire.UUID, 'place': wire.PLACE},
+        changes=False)
     def read_head(self, ctxt: contexts.RequestContext, host: str,
                   task_id: str, place: str) -> tuple[int, str] | None:
         """Return the head of a store that was decided last.
@@ -219,6 +206,9 @@ class VersionsAPI:
                                   task_id=task_id, place=place)
         return None if found is None else (found[0], found[1])
 
+    @remote.call(remote.HOSTS, {
+        'host': wire.HOST, 'task_id': wire.UUID, 'place': wire.PLACE,
+        'base': wire.position(nullable=True), 'head': wire.position()})
     def move_head(self, ctxt: contexts.RequestContext, host: str,
                   task_id: str, place: str, base: tuple[int, str] | None,
                   head: tuple[int, str]) -> None:
@@ -230,5 +220,3 @@ class VersionsAPI:
         :raises Busy: another writer moved the head from there
         :raises Forbidden: the host does not perform the task
         """
-        self._client.call(ctxt, 'move_head', host=host, task_id=task_id,
-                          place=place, base=base, head=head)

@@ -13,35 +13,23 @@
 
 import typing
 
-from oslo_config import cfg
-import oslo_messaging
-
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import messaging
-from diffcache_openstack.common import rpc_history
-from diffcache_openstack.rpc import conductor_api
-
-NAMESPACE = 'volumes'
-HISTORY = rpc_history.History({
-    '1.0': ('change_volume', 'flush_volume', 'invalidate_volume',
-            'follow_type', 'accept_loss'),
-})
-VERSION = HISTORY.latest
+from diffcache_openstack.rpc import remote
+from diffcache_openstack.rpc import wire
 
 
-class VolumesAPI:
+class VolumesAPI(remote.API):
     """Client side of the API for volumes in SSD caches.
 
     All methods raise ServiceUnavailable if the conductor or the volume's host
     does not answer, and NotFound if the volume is in no cache.
     """
 
-    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
-        target = oslo_messaging.Target(
-            topic=conductor_api.TOPIC, namespace=NAMESPACE)
-        self._client = bus.client(target, conf.conductor.rpc_timeout,
-                                  HISTORY)
+    NAMESPACE = 'volumes'
 
+    @remote.call(remote.CONTROLLER, {
+        'volume_id': wire.ID, 'generation': wire.COUNT,
+        'settings': wire.VOLUME_SETTINGS})
     def change_volume(self, ctxt: contexts.RequestContext, volume_id: str,
                       generation: int, settings: dict[str, typing.Any]
                       ) -> None:
@@ -50,9 +38,9 @@ class VolumesAPI:
         :raises Busy: they were changed since this generation
         :raises NoSpace: the least sizes exceed the cache
         """
-        self._client.call(ctxt, 'change_volume', volume_id=volume_id,
-                          generation=generation, settings=settings)
 
+    @remote.call(remote.CONTROLLER, {
+        'volume_id': wire.ID, 'settings': wire.TYPE_SETTINGS})
     def follow_type(self, ctxt: contexts.RequestContext, volume_id: str,
                     settings: dict[str, typing.Any]) -> None:
         """Have a volume in use follow its type, which was changed.
@@ -60,22 +48,19 @@ class VolumesAPI:
         :param settings: see :func:`.volume_specs.settings`
         :raises Conflict: it follows no type, or its cache lacks the mode
         :raises NoSpace: the least sizes exceed the cache
-        :raises InvalidInput: its host is older than this method
         """
-        self._client.call(ctxt, 'follow_type', volume_id=volume_id,
-                          settings=settings)
 
+    @remote.call(remote.CONTROLLER, {'volume_id': wire.ID})
     def flush_volume(self, ctxt: contexts.RequestContext, volume_id: str
                      ) -> None:
         """Write a volume's dirty blocks back, and make writes durable."""
-        self._client.call(ctxt, 'flush_volume', volume_id=volume_id)
 
+    @remote.call(remote.CONTROLLER, {'volume_id': wire.ID})
     def accept_loss(self, ctxt: contexts.RequestContext, volume_id: str
                     ) -> None:
         """Have flushes succeed although a volume's storage lost blocks."""
-        self._client.call(ctxt, 'accept_loss', volume_id=volume_id)
 
+    @remote.call(remote.CONTROLLER, {'volume_id': wire.ID})
     def invalidate_volume(self, ctxt: contexts.RequestContext, volume_id: str
                           ) -> None:
         """Forget what is cached of a volume."""
-        self._client.call(ctxt, 'invalidate_volume', volume_id=volume_id)

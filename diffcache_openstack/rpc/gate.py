@@ -21,7 +21,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
-from diffcache_openstack.rpc import methods
+from diffcache_openstack.rpc import remote
 
 LOG = log.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Gate:
     :param ledger: remembers accepted messages
     """
 
-    def __init__(self, table: methods.Table, security: signatures.Security,
+    def __init__(self, table: remote.Table, security: signatures.Security,
                  ledger: signatures.Ledger) -> None:
         self._table = table
         self._security = security
@@ -89,7 +89,7 @@ class Gate:
                         name)
 
 
-def _check_caller(method: methods.Method, message: messaging.Message,
+def _check_caller(method: remote.Method, message: messaging.Message,
                   sender: signatures.Sender) -> None:
     """Check that a host may call a method, and speaks for itself only.
 

@@ -35,6 +35,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import gate
 from diffcache_openstack.rpc import methods
+from diffcache_openstack.rpc import remote
 from diffcache_openstack.sites import view as views
 
 
@@ -64,7 +65,7 @@ class AgentManager:
     :param repository: its parts; None where this is no repository
     """
 
-    target = oslo_messaging.Target(version=agent_api.VERSION)
+    target = agent_api.AgentAPI.target()
 
     def __init__(self, host: hosts.HostState, delivery: deliveries.Delivery,
                  filler: filling.Filler, status: statuses.HostStatus,
@@ -77,7 +78,7 @@ class AgentManager:
         self._verifications = verifications.Verifications(
             host.held, self._replace_damaged)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def hold(self, ctxt: contexts.RequestContext, generation: int,
              items: list, shares: list | None = None) -> None:
         """Follow the part of a plan that concerns this host.
@@ -90,16 +91,16 @@ class AgentManager:
                                                 shares or []))
         self._host.report_due.set()
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def site_map_changed(self, ctxt: contexts.RequestContext,
                          generation: int) -> None:
         """Fetch the site's map if it is not the one in use."""
         if generation != self._host.site_map.current().generation:
             self._host.report_due.set()
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def get_image(self, ctxt: contexts.RequestContext, template_id: str,
-                  output: str, mode: str | None) -> objects.Request:
+                  output: str, mode: str | None = None) -> objects.Request:
         """Write an image to a path of this host.
 
         :raises InvalidInput: the path is below none of the directories that
@@ -110,7 +111,7 @@ class AgentManager:
         return self._delivery.deliver(template_id, output, mode,
                                       contents.Watch())
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def register_image(self, ctxt: contexts.RequestContext, path: str,
                        template_id: str, name: str) -> objects.Template:
         """Add an image file of this host to the repository.
@@ -123,7 +124,7 @@ class AgentManager:
             record = repository.images.register(opened, template_id, name)
         return objects.Template(**dataclasses.asdict(record))
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def create_patch(self, ctxt: contexts.RequestContext, target: str,
                      bases: list[str], seconds: float, mbps: float
                      ) -> objects.Patch | None:
@@ -137,7 +138,7 @@ class AgentManager:
         return None if found is None \
             else objects.Patch(**dataclasses.asdict(found))
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def await_image(self, ctxt: contexts.RequestContext, image_id: str,
                     size: int, mbps: float) -> objects.Template | None:
         """Return an image that is just being added, if that is worth it.
@@ -155,7 +156,7 @@ class AgentManager:
                 f' to the one whose [agent] role is "repository".')
         return self._repository
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def verify_object(self, ctxt: contexts.RequestContext, kind: str,
                       object_id: str) -> None:
         """Verify an object that a peer received damaged; drop it if it is."""
@@ -165,7 +166,7 @@ class AgentManager:
         self._host.report_due.set()
         self._filler.wake()
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def status(self, ctxt: contexts.RequestContext) -> dict:
         """Return what the agent is doing."""
         return self._status.report()
@@ -174,7 +175,8 @@ class AgentManager:
 def new_server(bus: messaging.Bus, host: str, *endpoints: object
                ) -> oslo_messaging.MessageHandlingServer:
     """Return an RPC server, not yet started, for the agent of a host."""
-    target = oslo_messaging.Target(topic=agent_api.topic_of(host), server=host)
+    target = oslo_messaging.Target(topic=remote.agent_topic(host),
+                                   server=host)
     return bus.server(target, list(endpoints), gate.Gate(
         methods.AGENT, bus.security,
         signatures.MemoryLedger(bus.security.lifetime)))

@@ -16,7 +16,6 @@ import oslo_messaging
 from diffcache_openstack.agent.lazy import hydrations as lazy_hydrations
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_lazy_api
 
@@ -27,13 +26,12 @@ class LazyManager:
     :param hydrations: of images on this host; None without diffcached
     """
 
-    target = oslo_messaging.Target(namespace=agent_lazy_api.NAMESPACE,
-                                   version=agent_lazy_api.VERSION)
+    target = agent_lazy_api.AgentLazyAPI.target()
 
     def __init__(self, hydrations: lazy_hydrations.Hydrations | None):
         self._hydrations = hydrations
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def change_hydration(self, ctxt: contexts.RequestContext, server_id: str,
                          generation: int, wanted: dict
                          ) -> objects.Hydration:

@@ -15,7 +15,6 @@ import oslo_messaging
 
 from diffcache_openstack.agent.versions import service
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_versions_api
 
@@ -26,19 +25,18 @@ class VersionsManager:
     :param versions: performs the tasks
     """
 
-    target = oslo_messaging.Target(namespace=agent_versions_api.NAMESPACE,
-                                   version=agent_versions_api.VERSION)
+    target = agent_versions_api.AgentVersionsAPI.target()
 
     def __init__(self, versions: service.VersionService):
         self._versions = versions
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def perform(self, ctxt: contexts.RequestContext,
                 task: objects.VersionTask) -> None:
         """Perform a task."""
         self._versions.tasks.perform(task)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def cancel(self, ctxt: contexts.RequestContext, task_id: str) -> None:
         """Cancel a task."""
         self._versions.tasks.cancel(task_id)

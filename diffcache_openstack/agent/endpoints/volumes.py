@@ -17,7 +17,6 @@ from diffcache_openstack.agent.ssdcache import reports
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_volumes_api
 
@@ -28,48 +27,47 @@ class VolumesManager:
     :param volumes: in the SSD cache; None on a host without one
     """
 
-    target = oslo_messaging.Target(namespace=agent_volumes_api.NAMESPACE,
-                                   version=agent_volumes_api.VERSION)
+    target = agent_volumes_api.AgentVolumesAPI.target()
 
     def __init__(self, volumes: cached_volumes.CachedVolumes | None):
         self._volumes = volumes
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def change_volume(self, ctxt: contexts.RequestContext, volume_id: str,
                       generation: int, settings: dict) -> objects.VolumeCache:
         """Change settings of a volume."""
         self._need().change(volume_id, generation, settings)
         return reports.volume(self._need(), volume_id)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def follow_type(self, ctxt: contexts.RequestContext, volume_id: str,
                     settings: dict) -> objects.VolumeCache:
         """Have a volume follow its type, which was changed."""
         self._need().follow_type(volume_id, settings)
         return reports.volume(self._need(), volume_id)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def flush_volume(self, ctxt: contexts.RequestContext, volume_id: str
                      ) -> objects.VolumeCache:
         """Write a volume's dirty blocks back."""
         self._need().flush(volume_id)
         return reports.volume(self._need(), volume_id)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def accept_loss(self, ctxt: contexts.RequestContext, volume_id: str
                     ) -> objects.VolumeCache:
         """Have flushes succeed although a volume's storage lost blocks."""
         self._need().accept_loss(volume_id)
         return reports.volume(self._need(), volume_id)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def invalidate_volume(self, ctxt: contexts.RequestContext, volume_id: str
                           ) -> objects.VolumeCache:
         """Forget what is cached of a volume."""
         self._need().invalidate(volume_id)
         return reports.volume(self._need(), volume_id)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def volume_use(self, ctxt: contexts.RequestContext, volume_id: str
                    ) -> objects.VolumeUse:
         """Return how a volume is used here, for the host that it moves to."""

@@ -20,7 +20,6 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
@@ -44,6 +43,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fingerprints
 from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.rpc import remote
 
 LOG = log.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class ConductorManager:
     :param key: signs lists of revoked keys; None sends none
     """
 
-    target = oslo_messaging.Target(version=conductor_api.VERSION)
+    target = conductor_api.ConductorAPI.target()
 
     def __init__(self, database: engine.Database, site_maps: maps.Maps,
                  site_planner: planner.Planner,
@@ -79,7 +79,7 @@ class ConductorManager:
         self._planner = site_planner
         self._notifier = notifier
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def register_host(self, ctxt: contexts.RequestContext,
                       host: objects.Host) -> objects.Host:
         """Register a host, or note its heartbeat.
@@ -94,14 +94,14 @@ class ConductorManager:
             self._notifier.send_items(stale, host.name)
         return known
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def report_holdings(self, ctxt: contexts.RequestContext, host: str,
                         holdings: list) -> None:
         """Replace the list of objects that a host holds."""
         self._notifier.maps_changed(self._database.write(
             sites.put_holdings, host, holdings, base.now()))
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def change_holdings(self, ctxt: contexts.RequestContext, host: str,
                         added: list, removed: list, count: int, total: int
                         ) -> None:
@@ -113,14 +113,14 @@ class ConductorManager:
             sites.change_holdings, host,
             sites.HoldingsDelta(added, removed, count, total), base.now()))
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def report_borrowed(self, ctxt: contexts.RequestContext, host: str,
                         holdings: list) -> None:
         """Replace the list of templates that a host borrows."""
         self._notifier.maps_changed(self._database.write(
             sites.put_borrowed, host, holdings))
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def report_network(self, ctxt: contexts.RequestContext, host: str,
                        network: objects.HostNetwork) -> None:
         """Replace what a host measured of its links, and how it fills."""
@@ -132,33 +132,33 @@ class ConductorManager:
 
         self._notifier.maps_changed(self._database.write(write))
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def report_fills(self, ctxt: contexts.RequestContext, host: str,
                      fills: list) -> None:
         """Replace the state of the fills of a host."""
         self._database.write(fill_reports.put, host, fills)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def report_pending_images(self, ctxt: contexts.RequestContext, host: str,
                               images: list) -> None:
         """Replace the images that a repository does not have yet."""
         self._database.write(pending_images.put, host, images)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def report_volume_caches(self, ctxt: contexts.RequestContext, host: str,
                              cache: objects.SsdCache, volumes: list | None
                              ) -> None:
         """Replace what is known of a host's SSD cache."""
         self._volumes.put(host, cache, volumes)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
         """Remove a host that is not alive."""
         self._notifier.maps_changed(
             self._database.write(sites.remove_dead_host, host))
         LOG.info('Host %s removed', host)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def register_template(self, ctxt: contexts.RequestContext,
                           template: objects.Template) -> dict:
         """Add a template to the catalogue.
@@ -195,7 +195,7 @@ class ConductorManager:
             return False
         return earlier.name != host
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def find_unregistered(self, ctxt: contexts.RequestContext, host: str,
                           templates: list, patches: list) -> list:
         """Return ids of templates and of patches that are to be registered."""
@@ -213,13 +213,13 @@ class ConductorManager:
 
         return self._database.read(find)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def get_template(self, ctxt: contexts.RequestContext, template_id: str
                      ) -> objects.Template:
         """Return a template of the catalogue."""
         return self._database.read(catalogue.get_template, template_id)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def remove_template(self, ctxt: contexts.RequestContext,
                         template_id: str) -> None:
         """Remove a template from the catalogue."""
@@ -227,7 +227,7 @@ class ConductorManager:
             self._database.write(catalogue.remove_template, template_id))
         LOG.info('Template %s removed', template_id)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def register_patch(self, ctxt: contexts.RequestContext,
                        patch: objects.Patch) -> objects.Patch:
         """Add a patch to the catalogue."""
@@ -236,7 +236,7 @@ class ConductorManager:
         self._notifier.maps_changed(changed)
         return known
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def patch_work(self, ctxt: contexts.RequestContext, host: str,
                    terms: str, nearest: int, creations: int
                    ) -> objects.PatchWork:
@@ -245,21 +245,21 @@ class ConductorManager:
             patch_pairs.work,
             patch_pairs.Worker(host, terms, nearest, creations), base.now())
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def report_sketches(self, ctxt: contexts.RequestContext, host: str,
                         sketches: list) -> None:
         """Store sketches of contents."""
         self._database.write(image_sketches.put_sketches, sketches,
                              base.now())
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def report_pairs(self, ctxt: contexts.RequestContext, host: str,
                      terms: str, pairs: list) -> None:
         """Store what a repository found about pairs."""
         self._database.write(patch_pairs.report, host, terms, pairs,
                              base.now())
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def get_revoked_keys(self, ctxt: contexts.RequestContext, known: int
                          ) -> dict | None:
         """Return the list of revoked keys, unless the caller has it."""
@@ -268,14 +268,14 @@ class ConductorManager:
         found = self._database.read(senders.newer_list, known)
         return found and revocations.sign(self._key, found)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def update_site_map(self, ctxt: contexts.RequestContext, site: str,
-                        generation: int | None
+                        generation: int | None = None
                         ) -> objects.MapChange | objects.SiteMap | None:
         """Return what changed of a site's map, or the whole map."""
         return self._maps.update(site, generation)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def report_requests(self, ctxt: contexts.RequestContext, requests: list
                         ) -> None:
         """Add requests to the history.
@@ -285,16 +285,16 @@ class ConductorManager:
         """
         self._database.write(history.put_requests, requests)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def plan_now(self, ctxt: contexts.RequestContext, site: str
                  ) -> objects.Plan:
         """Plan a site."""
         plan = self._planner.plan(
-            site, wait_seconds=conductor_api.PLANNING_SLACK_SECONDS / 2)
+            site, wait_seconds=remote.PLANNING_SLACK_SECONDS / 2)
         self._notifier.send_plan(plan)
         return plan
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def get_plan(self, ctxt: contexts.RequestContext, site: str
                  ) -> objects.Plan | None:
         """Return the current plan of a site."""

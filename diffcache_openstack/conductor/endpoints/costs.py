@@ -18,7 +18,6 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import costs
 from diffcache_openstack.conductor import site_maps as maps
 from diffcache_openstack.db import boot_sets
@@ -37,8 +36,7 @@ class CostsManager:
     :param site_maps: makes maps of sites
     """
 
-    target = oslo_messaging.Target(namespace=conductor_costs_api.NAMESPACE,
-                                   version=conductor_costs_api.VERSION)
+    target = conductor_costs_api.CostsAPI.target()
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
                  site_maps: maps.Maps) -> None:
@@ -46,7 +44,7 @@ class CostsManager:
         self._database = database
         self._views = maps.Views(site_maps)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def build_costs(self, ctxt: contexts.RequestContext, image_id: str,
                     hosts: list) -> dict[str, float]:
         """Return the seconds that an image takes to come to hosts, by host."""
@@ -55,7 +53,7 @@ class CostsManager:
             found.update(self._seconds(view, template, names))
         return found
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def lazy_costs(self, ctxt: contexts.RequestContext, image_id: str,
                    hosts: list) -> dict[str, float]:
         """Return the seconds that lazy boots wait at hosts, by host."""
@@ -92,7 +90,7 @@ class CostsManager:
         return costs.seconds(view, template.content_id, names,
                              self._conf.planner.max_patches)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def ssd_room(self, ctxt: contexts.RequestContext, server_id: str,
                  hosts: list) -> dict[str, float]:
         """Return the part of a server's working set that hosts can cache."""

@@ -15,8 +15,6 @@ from oslo_config import cfg
 import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import hydrations
 from diffcache_openstack.conductor import residents
 from diffcache_openstack.conf import lazy as lazy_options
 from diffcache_openstack.db import boot_sets
@@ -32,23 +30,19 @@ from diffcache_openstack.rpc import conductor_lazy_api
 class LazyManager:
     """The endpoint; :class:`.conductor_lazy_api.LazyAPI` is the contract.
 
-    :param hydrations: stores those that hosts report, forwards changes
     :param residents: knows which projects have servers on a host
     """
 
-    target = oslo_messaging.Target(namespace=conductor_lazy_api.NAMESPACE,
-                                   version=conductor_lazy_api.VERSION)
+    target = conductor_lazy_api.LazyAPI.target()
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
-                 hydrations: hydrations.Hydrations,
                  residents: residents.Residents) -> None:
-        self._hydrations = hydrations
         self._residents = residents
         self._share = conf.lazy.share_profiles == lazy_options.IMAGE
         self._carry = conf.lazy.carry_profiles
         self._database = database
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def exchange_reads(self, ctxt: contexts.RequestContext, host: str,
                        image_id: str, projects: list, label: str, run: int,
                        number: int, rows: list, known_id: str | None,
@@ -83,7 +77,7 @@ class LazyManager:
 
         return self._database.write(write)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def carry_work(self, ctxt: contexts.RequestContext, host: str,
                    after: str | None) -> dict | None:
         """Return what a repository can carry to the next image."""
@@ -98,7 +92,7 @@ class LazyManager:
                          'rows': profiles.listed(each.rows)}
                         for each in found.sources]}
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def report_carried(self, ctxt: contexts.RequestContext, host: str,
                        image_id: str, profile_id: str, rows: list) -> bool:
         """Store a profile that was carried to another image."""
@@ -107,7 +101,7 @@ class LazyManager:
             carried_profiles.Report(host, image_id, profile_id, rows),
             self._share, base.now())
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def import_profile(self, ctxt: contexts.RequestContext, profile_id: str,
                        image_id: str, project_id: str | None, label: str,
                        rows: list) -> str:
@@ -118,25 +112,13 @@ class LazyManager:
             lambda session: profile_table.import_rows(
                 session, profile_id, subject, rows, base.now()).id)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def delete_profile(self, ctxt: contexts.RequestContext, profile_id: str
                        ) -> None:
         """Delete a profile, which is learned anew."""
         self._database.write(profile_table.delete, profile_id)
 
-    @messaging.exposed
-    def report_hydrations(self, ctxt: contexts.RequestContext, host: str,
-                          hydrations: list) -> None:
-        """Replace what is known of the hydrations of a host."""
-        self._hydrations.put(host, hydrations)
-
-    @messaging.exposed
-    def change_hydration(self, ctxt: contexts.RequestContext, server_id: str,
-                         generation: int, wanted: dict) -> None:
-        """Change the hydration of a server's image."""
-        self._hydrations.change(ctxt, server_id, generation, wanted)
-
-    @messaging.exposed
+    @oslo_messaging.expose
     def exchange_boot_sets(self, ctxt: contexts.RequestContext, host: str,
                            sets: list, known: int | None) -> dict | None:
         """Replace a host's boot sets; return those planned for it."""

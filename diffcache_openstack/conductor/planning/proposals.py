@@ -20,7 +20,9 @@ import uuid
 from oslo_config import cfg
 from oslo_context import context as oslo_context
 from oslo_log import log
+import oslo_messaging
 
+from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
 from diffcache_openstack.conductor import agent_notifier
@@ -34,6 +36,7 @@ from diffcache_openstack.placement import explain
 from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement.solvers import base as solvers
 from diffcache_openstack.placement import whatif
+from diffcache_openstack.rpc import conductor_control_api
 
 LOG = log.getLogger(__name__)
 
@@ -44,7 +47,13 @@ _SLACK = datetime.timedelta(seconds=120)
 
 
 class Proposals:
-    """Computes proposals one at a time, in a thread of its own."""
+    """Computes proposals one at a time, in a thread of its own.
+
+    It is an RPC endpoint of the REST API, as is :class:`.precache.Precacher`:
+    :class:`.conductor_control_api.ControlAPI` is the contract.
+    """
+
+    target = conductor_control_api.ControlAPI.target()
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
                  planner: planners.Planner, notifier: agent_notifier.Notifier):
@@ -59,8 +68,9 @@ class Proposals:
         """Drop computations that have not started; finish the others."""
         self._pool.shutdown(cancel_futures=True)
 
-    def propose(self, site: str, solver: str | None,
-                time_limit: float | None) -> str:
+    @oslo_messaging.expose
+    def propose_plan(self, ctxt: contexts.RequestContext, site: str,
+                     solver: str | None, time_limit: float | None) -> str:
         """Start to compute a plan; return its ID."""
         name = solver or self._conf.planner.solver
         options = solvers.load(name), name, min(
@@ -73,7 +83,9 @@ class Proposals:
                           oslo_context.get_current())
         return plan_id
 
-    def apply(self, plan_id: str, generation: int | None) -> objects.Plan:
+    @oslo_messaging.expose
+    def apply_plan(self, ctxt: contexts.RequestContext, plan_id: str,
+                   generation: int | None) -> None:
         """Make a proposed plan current and send it to its hosts."""
         plan = self._database.write(proposals.apply, plan_id, generation,
                                     base.now())
@@ -85,9 +97,16 @@ class Proposals:
             LOG.warning('Boot sets of site %s stay as they were: %s',
                         plan.site, error)
         self._notifier.send_plan(plan)
-        return plan
 
-    def explain(self, plan_id: str) -> list[dict[str, typing.Any]]:
+    @oslo_messaging.expose
+    def cancel_plan(self, ctxt: contexts.RequestContext, plan_id: str
+                    ) -> None:
+        """Drop a proposed plan, or stop computing it."""
+        self._database.write(proposals.cancel, plan_id)
+
+    @oslo_messaging.expose
+    def explain_plan(self, ctxt: contexts.RequestContext, plan_id: str
+                     ) -> list[dict[str, typing.Any]]:
         """Explain why a plan places each object on its host."""
         plan = self._database.read(proposals.get_plan, plan_id)
         site_model = self._model(plan.site)
@@ -96,15 +115,17 @@ class Proposals:
             self._conf.planner.max_patches)
         return [self._reason(site_model, reason) for reason in reasons]
 
-    def what_if(self, site: str, changes: dict[str, typing.Any],
-                name: str | None) -> dict[str, typing.Any]:
+    @oslo_messaging.expose
+    def what_if(self, ctxt: contexts.RequestContext, site: str,
+                changes: dict[str, typing.Any], objective: str | None = None
+                ) -> dict[str, typing.Any]:
         """Compare a site with what it might be.
 
-        :param name: of an objective; None for that of the site's plans
+        :param objective: its name; None for that of the site's plans
         """
         options = self._conf.planner
         solver = solvers.load(options.solver)
-        objective = objectives.OBJECTIVES[name] if name \
+        minimized = objectives.OBJECTIVES[objective] if objective \
             else model.objective_of(site, options)
 
         def find(instance, seconds):
@@ -114,11 +135,11 @@ class Proposals:
 
         compared = whatif.compare(
             self._model(site).instance, _change(changes),
-            lambda instance: objective.solve_afresh(
+            lambda instance: minimized.solve_afresh(
                 instance, find, time_limit=options.time_limit,
                 hops=options.max_patches), options.max_patches)
         return {
-            'objective': objective.name,
+            'objective': minimized.name,
             'before': _outcome(compared.before),
             'after': _outcome(compared.after),
             'saving': float(compared.saving),

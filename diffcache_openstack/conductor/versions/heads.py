@@ -15,19 +15,27 @@ Agents call it for stores whose locks do not exclude writers of other hosts:
 :mod:`diffcache_openstack.versions.store.arbitration`.
 """
 
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.versions import heads as db
-from diffcache_openstack.objects import base
+from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.rpc import conductor_versions_api
 
 
 class StoreHeads:
-    """The heads of stores, in the database."""
+    """The heads of stores, in the database; an RPC endpoint of agents."""
+
+    target = conductor_versions_api.VersionsAPI.target()
 
     def __init__(self, database: engine.Database) -> None:
         self._database = database
 
-    def read(self, host: str, task_id: str, place: str) -> list | None:
+    @oslo_messaging.expose
+    def read_head(self, ctxt: contexts.RequestContext, host: str,
+                  task_id: str, place: str) -> list | None:
         """Return number and digest of the last catalogue, or None.
 
         :param task_id: changes the store of its project
@@ -37,16 +45,18 @@ class StoreHeads:
         found = self._database.read(_read, host, task_id, place)
         return None if found is None else list(found)
 
-    def move(self, host: str, task_id: str, place: str, base_of: list | None,
-             new: list) -> None:
+    @oslo_messaging.expose
+    def move_head(self, ctxt: contexts.RequestContext, host: str,
+                  task_id: str, place: str, base: list | None, head: list
+                  ) -> None:
         """Move the head of a store to the next catalogue.
 
-        :param base_of: number and digest of the catalogue that was changed
+        :param base: number and digest of the catalogue that was changed
         :raises Busy: another writer moved it from there
         :raises Forbidden: the host does not perform the task
         """
         self._database.write(_move, (host, task_id, place),
-                             tuple(base_of) if base_of else None, tuple(new))
+                             tuple(base) if base else None, tuple(head))
 
 
 def _read(session, host, task_id, place):
@@ -55,7 +65,7 @@ def _read(session, host, task_id, place):
 
 def _move(session, writer, base_of, new):
     db.move(session, _store(session, *writer), base_of, new, writer[0],
-            base.now())
+            objects_base.now())
 
 
 def _store(session, host, task_id, place):

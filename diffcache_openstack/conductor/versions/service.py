@@ -20,6 +20,7 @@ import uuid
 
 from oslo_config import cfg
 from oslo_log import log
+import oslo_messaging
 from sqlalchemy import orm
 
 from diffcache_openstack.common import context as contexts
@@ -36,6 +37,8 @@ from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import versions
+from diffcache_openstack.rpc import agent_versions_api
+from diffcache_openstack.rpc import conductor_versions_api
 
 LOG = log.getLogger(__name__)
 
@@ -53,17 +56,29 @@ _SAVES = uuid.UUID('5b0a8d7e-4c53-4e0f-9a35-0d3f7c6f1b52')
 
 
 class VersionService:
-    """Changes the catalogue of versions, and starts tasks on them."""
+    """Changes the catalogue of versions, and starts tasks on them.
+
+    It is the RPC endpoint of the REST API and of agents;
+    :class:`.conductor_versions_api.VersionsAPI` is the contract.
+
+    :param agents: RPC client, which cancels tasks
+    """
+
+    target = conductor_versions_api.VersionsAPI.target()
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
-                 dispatcher: dispatch.Dispatcher, servers: nova.Servers):
+                 dispatcher: dispatch.Dispatcher, servers: nova.Servers,
+                 agents: agent_versions_api.AgentVersionsAPI) -> None:
+        self._agents = agents
         self._conf = conf
         self._database = database
         self._dispatcher = dispatcher
         self._servers = servers
         self._quotas = quotas.Quotas(conf, database)
 
-    def create(self, new: objects.NewVersion) -> None:
+    @oslo_messaging.expose
+    def create_version(self, ctxt: contexts.RequestContext,
+                       new: objects.NewVersion) -> None:
         """Start to save a server.
 
         :raises InvalidInput: the rate is lower than the operator allows
@@ -84,20 +99,25 @@ class VersionService:
                  new.trigger)
         self._dispatcher.wake()
 
-    def update(self, version_id: str, generation: int,
-               values: dict[str, typing.Any]) -> None:
+    @oslo_messaging.expose
+    def update_version(self, ctxt: contexts.RequestContext, version_id: str,
+                       generation: int, values: dict[str, typing.Any]
+                       ) -> None:
         """Change the name, description or protection of a version."""
         self._database.write(db.update, version_id, generation, values,
                              base.now())
 
-    def delete(self, version_id: str) -> None:
+    @oslo_messaging.expose
+    def delete_version(self, ctxt: contexts.RequestContext, version_id: str
+                       ) -> None:
         """Start to delete a version."""
         self._database.write(forget, version_id, base.now())
         self._dispatcher.wake()
 
-    def restore(self, version_id: str, task_id: str,
-                keep_version: str | None, dry_run: bool, method: str
-                ) -> None:
+    @oslo_messaging.expose
+    def restore_version(self, ctxt: contexts.RequestContext, version_id: str,
+                        task_id: str, keep_version: str | None,
+                        dry_run: bool, way: str = versions.AUTO) -> None:
         """Start to restore a server to a version."""
         project_id, server_id = self._database.read(_owner, version_id)
         server = self._servers.get(server_id)
@@ -111,10 +131,12 @@ class VersionService:
             self._database.write(_restore, version_id, objects.VersionTask(
                 id=task_id, kind=versions.RESTORE, server_id=server_id,
                 version_id=version_id, keep_version=keep_version,
-                dry_run=dry_run, method=method), base.now())
+                dry_run=dry_run, method=way), base.now())
         self._dispatcher.wake()
 
-    def export(self, version_id: str, task_id: str, name: str) -> None:
+    @oslo_messaging.expose
+    def export_version(self, ctxt: contexts.RequestContext, version_id: str,
+                       task_id: str, name: str) -> None:
         """Start to export a version as an image."""
         project_id, _server_id = self._database.read(_owner, version_id)
         with self._admission_of(task_id, project_id):
@@ -122,8 +144,10 @@ class VersionService:
                                  base.now())
         self._dispatcher.wake()
 
-    def open(self, host: str, version_id: str, project_id: str
-             ) -> objects.VersionDisk:
+    @oslo_messaging.expose
+    def open_version(self, ctxt: contexts.RequestContext, host: str,
+                     version_id: str, project_id: str
+                     ) -> objects.VersionDisk:
         """Let a host read a version, which is not deleted meanwhile.
 
         :raises NotFound: the project has no such version
@@ -152,12 +176,16 @@ class VersionService:
                 f'Host {host} has no server of project {project_id}, and may'
                 f' not read its versions.')
 
-    def close(self, host: str, version_id: str) -> None:
+    @oslo_messaging.expose
+    def close_version(self, ctxt: contexts.RequestContext, host: str,
+                      version_id: str) -> None:
         """Note that a host reads a version no longer."""
         self._database.write(plans.drop_lease,
                              _read_lease(version_id) + _digest(host), host)
 
-    def diff(self, version_id: str, against: str, task_id: str) -> None:
+    @oslo_messaging.expose
+    def diff_versions(self, ctxt: contexts.RequestContext, version_id: str,
+                      against: str, task_id: str) -> None:
         """Start to compare two versions."""
         project_id, _server_id = self._database.read(_owner, version_id)
         with self._admission_of(task_id, project_id):
@@ -165,7 +193,9 @@ class VersionService:
                                  base.now())
         self._dispatcher.wake()
 
-    def verify(self, project_id: str, task_id: str) -> None:
+    @oslo_messaging.expose
+    def verify_versions(self, ctxt: contexts.RequestContext, project_id: str,
+                        task_id: str) -> None:
         """Start to verify the store of a project."""
         if not self._database.read(db.servers_of, project_id):
             raise exceptions.NotFound(
@@ -175,7 +205,9 @@ class VersionService:
             base.now())
         self._dispatcher.wake()
 
-    def rotate_key(self, project_id: str, task_id: str) -> None:
+    @oslo_messaging.expose
+    def rotate_key(self, ctxt: contexts.RequestContext, project_id: str,
+                   task_id: str) -> None:
         """Start to replace the key of a project's store.
 
         The task seals a part of the packs with the new key; more tasks do the
@@ -196,18 +228,21 @@ class VersionService:
             return contextlib.nullcontext()  # The call is repeated.
         return self._quotas.admission(project_id, quotas.TASKS, *names)
 
-    def cancel(self, ctxt: contexts.RequestContext, task_id: str,
-               agents: typing.Any) -> None:
+    @oslo_messaging.expose
+    def cancel_task(self, ctxt: contexts.RequestContext, task_id: str
+                    ) -> None:
         """Cancel a task."""
         host = self._database.write(db_tasks.cancel, task_id, base.now())
         if host is not None:
-            agents.cancel(ctxt, host, task_id)
+            self._agents.cancel(ctxt, host, task_id)
 
-    def report(self, report: objects.TaskReport, host: str | None = None
-               ) -> bool:
-        """Store a host's report on a task."""
-        wanted = self._database.write(_report, report, base.now(), host,
-                                      self._conf.versions.maintenance_hosts)
+    @oslo_messaging.expose
+    def report_task(self, ctxt: contexts.RequestContext,
+                    report: objects.TaskReport) -> bool:
+        """Note the progress of a task; return whether it is still wanted."""
+        wanted = self._database.write(
+            _report, report, base.now(), ctxt.bound_host,
+            self._conf.versions.maintenance_hosts)
         if report.state in versions.ENDED:
             if report.error:
                 LOG.warning('Task %s: %s: %s', report.task_id, report.state,
@@ -216,7 +251,9 @@ class VersionService:
             self._dispatcher.wake()
         return wanted
 
-    def set_policy(self, policy: objects.VersionPolicy) -> str:
+    @oslo_messaging.expose
+    def set_policy(self, ctxt: contexts.RequestContext,
+                   policy: objects.VersionPolicy) -> str:
         """Set a policy; one that is replaced needs no quota."""
         with contextlib.ExitStack() as stack:
             if not self._database.read(db_policies.exists, policy.project_id,
@@ -225,12 +262,15 @@ class VersionService:
                     policy.project_id, quotas.POLICIES))
             return self._database.write(db_policies.put, policy, base.now())
 
-    def unset_policy(self, policy_id: str) -> None:
+    @oslo_messaging.expose
+    def unset_policy(self, ctxt: contexts.RequestContext, policy_id: str
+                     ) -> None:
         """Remove a policy."""
         self._database.write(db_policies.remove, policy_id)
 
-    def begin_local(self, host: str, new: objects.NewVersion
-                    ) -> list | None:
+    @oslo_messaging.expose
+    def begin_local(self, ctxt: contexts.RequestContext, host: str,
+                    new: objects.NewVersion) -> list | None:
         """Return a task for a host that will stop or delete a server.
 
         :raises NotFound: Nova has no such server

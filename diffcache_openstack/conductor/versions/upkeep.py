@@ -19,6 +19,7 @@ import uuid
 from oslo_config import cfg
 from oslo_log import log
 
+from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import servers as nova
 from diffcache_openstack.conductor.versions import service
@@ -58,6 +59,7 @@ class Upkeep:
         self._conf = conf
         self._database = database
         self._versions = worker
+        self._context = contexts.RequestContext.for_service('upkeep')
         self._servers = servers
         self._owner = owner
         self._looked: dict[str, datetime.datetime] = {}
@@ -132,7 +134,7 @@ class Upkeep:
 
     def _save(self, policy, server):
         try:
-            self._versions.create(objects.NewVersion(
+            self._versions.create_version(self._context, objects.NewVersion(
                 id=str(uuid.uuid4()), server_id=server.id,
                 project_id=server.project_id, trigger=versions.SCHEDULE,
                 alpha=policy.alpha, base_image=server.image_id))

@@ -11,8 +11,9 @@
 #    under the License.
 """The RPC endpoint of an agent that is a plain object of a test."""
 
+import oslo_messaging
+
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
-from diffcache_openstack.common import messaging
 
 
 class Endpoint:
@@ -23,32 +24,32 @@ class Endpoint:
     def __init__(self, answers):
         self._answers = answers
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def hold(self, ctxt, generation, items, shares=None):
         self._answers.hold(generation, [tuple(item) for item in items],
                            shares or [])
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def site_map_changed(self, ctxt, generation):
         self._answers.site_map_changed(generation)
 
-    @messaging.exposed
-    def get_image(self, ctxt, template_id, output, mode):
+    @oslo_messaging.expose
+    def get_image(self, ctxt, template_id, output, mode=None):
         return self._answers.get_image(template_id, output, mode)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def register_image(self, ctxt, path, template_id, name):
         return self._answers.register_image(path, template_id, name)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def create_patch(self, ctxt, target, bases, seconds, mbps):
         return self._answers.create_patch(target, bases, seconds, mbps)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def verify_object(self, ctxt, kind, object_id):
         self._answers.verify_object(kind, object_id)
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def status(self, ctxt):
         return self._answers.status()
 

@@ -47,20 +47,20 @@ class Endpoint:
     def __init__(self):
         self.contexts = []
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def echo(self, ctxt, value):
         self.contexts.append(ctxt)
         return value
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def refuse(self, ctxt):
         raise exceptions.NotFound('Thing 7 is not there.')
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def refuse_in_its_own_way(self, ctxt):
         raise SpecialInput('Thing 8 is odd.')
 
-    @messaging.exposed
+    @oslo_messaging.expose
     def break_down(self, ctxt):
         raise KeyError('secret')
 
@@ -124,7 +124,7 @@ class TestMessaging(MessagingTest):
             self.client().call(self.ctxt, 'echo', value=None)
         span = collected.one('rpc')
         self.assertEqual(begun[:2], (span['base_id'], span['parent_id']))
-        self.assertEqual('method=Endpoint.echo',
+        self.assertEqual('method=echo',
                          span['info']['function']['args'])
 
     def test_a_forged_trace_is_ignored(self):

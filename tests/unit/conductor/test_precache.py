@@ -63,7 +63,7 @@ class RoundTest(database.DatabaseTest):
         self.write(sites.put_host, database.host('h1'), objects_base.now())
 
     def create(self, **values):
-        self.precacher.create(objects.PrecacheJob(
+        self.precacher.create_precache_job(None, objects.PrecacheJob(
             **{'id': JOB, 'images': ['t1'], 'hosts': ['h1'], **values}))
 
 
@@ -120,20 +120,20 @@ class TestRounds(RoundTest):
     def test_end_of_a_job_is_planned_for(self):
         self.create()
         self.precacher.round()
-        self.precacher.cancel(JOB, None)
+        self.precacher.cancel_precache_job(None, JOB, None)
         self.precacher.round()
         self.assertEqual(['edge', 'edge'], self.planner.planned)
 
     def test_new_name_is_no_reason_to_plan(self):
         self.create()
         self.precacher.round()
-        self.precacher.update(JOB, 1, {'name': 'x'})
+        self.precacher.update_precache_job(None, JOB, 1, {'name': 'x'})
         self.precacher.round()
         self.assertEqual(['edge'], self.planner.planned)
 
     def test_old_jobs_are_forgotten(self):
         self.create()
-        self.precacher.cancel(JOB, None)
+        self.precacher.cancel_precache_job(None, JOB, None)
         self.write(db.prune, objects_base.now() + datetime.timedelta(days=1))
         self.assertRaises(exceptions.NotFound, self.read, db.get, JOB)
 
@@ -201,7 +201,7 @@ class TestProgress(RoundTest):
         self.assertEqual(('ready', 'local'), self.borrow())
 
     def test_what_is_pinned_has_to_be_in_the_cache(self):
-        self.precacher.update(JOB, 1, {'pinned': True})
+        self.precacher.update_precache_job(None, JOB, 1, {'pinned': True})
         self.assertEqual('fetching', self.borrow()[0])
 
     def test_bytes_that_came(self):

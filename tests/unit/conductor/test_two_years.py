@@ -17,6 +17,7 @@ nothing may grow from one year to the next.
 """
 
 import datetime
+import types
 import uuid
 
 from oslo_db.sqlalchemy import engines
@@ -108,7 +109,8 @@ class Agents:
             self.dead = 0
             self.prunes.append(self._test.clock.now)
         report.store_bytes = (len(self.live) + self.dead) * ADDED
-        wanted = self._test.versions.report(report, host)
+        wanted = self._test.versions.report_task(
+            types.SimpleNamespace(bound_host=host), report)
         if not wanted and report.saved is not None:
             # The host removes nothing: the conductor has it deleted.
             self._test.unwanted.append(task.id)
@@ -177,7 +179,8 @@ class TwoYearsTest(database.DatabaseTest):
         self.addCleanup(made._dispatcher.stop)
         made._dispatcher.wake = lambda: None
         made._versions = service.VersionService(
-            self.conf, self.database, made._dispatcher, self.nova)
+            self.conf, self.database, made._dispatcher, self.nova,
+            self.agents)
         made._version_upkeep = upkeep.Upkeep(
             self.conf, self.database, made._versions, self.nova, 'me')
         return made
@@ -244,7 +247,7 @@ class TwoYearsTest(database.DatabaseTest):
         """A host reads a version, and never says that it has ended."""
         found = self.read(db.prunable, 'running')
         if found:
-            self.versions.open('h1', found[-1].id, PROJECT)
+            self.versions.open_version(None, 'h1', found[-1].id, PROJECT)
 
     def year(self, first):
         """Let a year pass; return the largest counts, by table."""

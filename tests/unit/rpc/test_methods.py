@@ -27,11 +27,14 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.conductor.endpoints import agents
-from diffcache_openstack.conductor.endpoints import control
 from diffcache_openstack.conductor.endpoints import costs
 from diffcache_openstack.conductor.endpoints import lazy
-from diffcache_openstack.conductor.endpoints import versions
-from diffcache_openstack.conductor.endpoints import volumes
+from diffcache_openstack.conductor import hydrations
+from diffcache_openstack.conductor.planning import proposals
+from diffcache_openstack.conductor import precache
+from diffcache_openstack.conductor.versions import heads
+from diffcache_openstack.conductor.versions import service as versions
+from diffcache_openstack.conductor import volume_caches
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import gate
@@ -43,10 +46,11 @@ ID = str(uuid.uuid4())
 TIME = '2026-01-02T03:04:05Z'
 
 SERVICES = (
-    (methods.CONDUCTOR, (agents.ConductorManager, control.ControlManager,
-                         costs.CostsManager, lazy.LazyManager,
-                         versions.VersionsManager,
-                         volumes.VolumesManager)),
+    (methods.CONDUCTOR, (
+        agents.ConductorManager, costs.CostsManager, lazy.LazyManager,
+        hydrations.Hydrations, proposals.Proposals, precache.Precacher,
+        heads.StoreHeads, versions.VersionService,
+        volume_caches.VolumeCaches)),
     (methods.AGENT, (agent_endpoint.AgentManager, agent_lazy.LazyManager,
                      agent_versions.VersionsManager,
                      agent_volumes.VolumesManager)))
@@ -133,8 +137,8 @@ def sample(name, field):
     return objects_base.Serializer().serialize_entity(None, value)
 
 
-class Called(Exception):
-    """A message passed the gate."""
+class Called(oslo_messaging.RPCDispatcherError):
+    """A message passed the gate; errors of dispatchers are not caught."""
 
 
 class Endpoints:

@@ -159,7 +159,7 @@ class TestNotCarrying(CarryTest):
     def test_what_was_carried_is_not_used(self):
         self.assertTrue(self.carry({3: (1, 10)}))
         self.conf.set_override('carry_profiles', False, 'lazy')
-        manager = lazy.LazyManager(self.conf, self.database, None, None)
+        manager = lazy.LazyManager(self.conf, self.database, None)
         self.assertIsNone(manager.carry_work(self.ctxt, 'hub', None))
         self.assertFalse(manager.report_carried(
             self.ctxt, 'hub', 't2', PROFILE, [[0, 1, 1]]))

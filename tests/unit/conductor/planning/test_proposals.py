@@ -28,7 +28,8 @@ class TestProposals(test_planner.PlannerTest):
         self.addCleanup(self.proposals.stop)
 
     def propose(self, solver=None):
-        plan_id = self.proposals.propose(database.SITE, solver, None)
+        plan_id = self.proposals.propose_plan(None, database.SITE,
+                                              solver, None)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             plan = self.read(db_proposals.get_plan, plan_id)

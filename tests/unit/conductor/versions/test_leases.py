@@ -11,6 +11,7 @@
 #    under the License.
 """What becomes of tasks whose hosts do not report them any more."""
 
+import types
 import uuid
 
 from diffcache_openstack.common import exceptions
@@ -57,7 +58,8 @@ class LeaseTest(database.DatabaseTest):
         self.addCleanup(self.dispatcher.stop)
         self.dispatcher.wake = lambda: None
         self.service = service.VersionService(
-            self.conf, self.database, self.dispatcher, self.nova)
+            self.conf, self.database, self.dispatcher, self.nova,
+            self.agents)
         self.alive = {'h1', 'h2', 'hub'}
         self.beat()
 
@@ -79,7 +81,7 @@ class LeaseTest(database.DatabaseTest):
         new = objects.NewVersion(
             id=str(uuid.uuid4()), server_id=server, project_id=PROJECT,
             trigger=versions.REQUEST)
-        self.service.create(new)
+        self.service.create_version(None, new)
         self.dispatcher.look()
         return service.save_task(new)
 
@@ -92,8 +94,9 @@ class LeaseTest(database.DatabaseTest):
             self.dispatcher.look()
 
     def report(self, task, state=versions.RUNNING, host='h1', **values):
-        return self.service.report(objects.TaskReport(
-            task_id=task.id, state=state, **values), host)
+        return self.service.report_task(
+            types.SimpleNamespace(bound_host=host), objects.TaskReport(
+                task_id=task.id, state=state, **values))
 
     def row(self, task):
         return self.read(_row, task.id)
@@ -130,15 +133,16 @@ class TestLeases(LeaseTest):
         task = objects.VersionTask(id=str(uuid.uuid4()),
                                    kind=versions.RESTORE)
         kept = str(uuid.uuid4())
-        self.service.restore(saved.version_id, task.id, kept, False, 'auto')
+        self.service.restore_version(None, saved.version_id, task.id, kept,
+                                     False)
         self.dispatcher.look()
         self.kill('h1')
         self.wait(versions.LEASE_SECONDS + CHECK)
         self.assertEqual(versions.FAILED, self.row(task).state)
         self.assertEqual(versions.ERROR, self.read(db.need, kept).state)
         # The server may be restored again.
-        self.service.restore(saved.version_id, str(uuid.uuid4()), None,
-                             False, 'auto')
+        self.service.restore_version(None, saved.version_id,
+                                     str(uuid.uuid4()), None, False)
 
     def test_time_without_a_conductor_does_not_count(self):
         task = self.save()
@@ -156,7 +160,7 @@ class TestLeases(LeaseTest):
         self.report(self.save(), versions.DONE, saved=fakes.saved())
         task = objects.VersionTask(id=str(uuid.uuid4()),
                                    kind=versions.VERIFY, project_id=PROJECT)
-        self.service.verify(PROJECT, task.id)
+        self.service.verify_versions(None, PROJECT, task.id)
         self.dispatcher.look()
         self.assertEqual('hub', self.row(task).host)
         # It is alive, but does not perform it.
@@ -169,13 +173,13 @@ class TestLeases(LeaseTest):
     def test_a_cancelled_one_of_a_dead_host_is_cancelled(self):
         task = self.save()
         self.kill('h1')
-        self.service.cancel(None, task.id, self.agents)
+        self.service.cancel_task(None, task.id)
         self.wait(versions.LEASE_SECONDS + CHECK)
         self.assertEqual(versions.CANCELLED, self.row(task).state)
 
     def test_a_host_that_missed_a_cancellation_learns_it(self):
         task = self.save()
-        self.service.cancel(None, task.id, self.agents)
+        self.service.cancel_task(None, task.id)
         self.assertFalse(self.report(task))
         self.assertTrue(self.report(task, versions.CANCELLED))
         self.assertEqual(versions.CANCELLED, self.row(task).state)
@@ -202,10 +206,10 @@ class TestOthersOfTheProject(LeaseTest):
             id=str(uuid.uuid4()), server_id='stopped', project_id=PROJECT,
             trigger=versions.DELETE)
         self.save()
-        self.assertRaises(exceptions.Busy, self.service.begin_local, 'h2',
-                          new)
+        self.assertRaises(exceptions.Busy, self.service.begin_local, None,
+                          'h2', new)
         self.kill('h1')
-        task, _required = self.service.begin_local('h2', new)
+        task, _required = self.service.begin_local(None, 'h2', new)
         self.assertEqual(versions.RUNNING, self.row(task).state)
 
 
@@ -226,7 +230,7 @@ class TestLateResults(LeaseTest):
 
     def test_one_that_was_deleted_meanwhile_does_not_stay_in_the_store(self):
         task = self.lost()
-        self.service.delete(task.version_id)
+        self.service.delete_version(None, task.version_id)
         for _report in range(2):
             self.report(task, versions.DONE, saved=fakes.saved())
         [forget] = [entry.task for entry in self.read(
@@ -261,7 +265,7 @@ class TestRemovedHosts(LeaseTest):
         self.report(self.save(), versions.DONE, saved=fakes.saved())
         task = objects.VersionTask(id=str(uuid.uuid4()),
                                    kind=versions.VERIFY, project_id=PROJECT)
-        self.service.verify(PROJECT, task.id)
+        self.service.verify_versions(None, PROJECT, task.id)
         self.dispatcher.look()
         self.write(sites.remove_host, 'hub')
         self.assertEqual(versions.QUEUED, self.row(task).state)

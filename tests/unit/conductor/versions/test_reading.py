@@ -12,6 +12,7 @@
 """Versions that hosts read while servers boot from them."""
 
 import datetime
+import functools
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import service
@@ -36,7 +37,12 @@ class ReadingTest(database.DatabaseTest):
         super().setUp()
         self.nova = fakes.Nova(PROJECT, 'q')
         self.service = service.VersionService(
-            self.conf, self.database, test_upkeep.Dispatcher(), self.nova)
+            self.conf, self.database, test_upkeep.Dispatcher(), self.nova,
+            None)
+        self.open, self.close, self.delete = (
+            functools.partial(method, None) for method in (
+                self.service.open_version, self.service.close_version,
+                self.service.delete_version))
         self.nova.change('stopped', host='h2')
         self.create(VERSION)
 
@@ -53,61 +59,61 @@ class ReadingTest(database.DatabaseTest):
         return objects_base.now() + datetime.timedelta(seconds=seconds)
 
     def test_a_host_gets_what_the_store_has_of_the_disk(self):
-        disk = self.service.open('h1', VERSION, PROJECT)
+        disk = self.open('h1', VERSION, PROJECT)
         [expected] = fakes.saved().disks
         self.assertEqual((expected.device, expected.size),
                          (disk.device, disk.size))
 
     def test_a_host_without_a_server_of_the_project_gets_nothing(self):
-        self.assertRaises(exceptions.Forbidden, self.service.open, 'h3',
+        self.assertRaises(exceptions.Forbidden, self.open, 'h3',
                           VERSION, PROJECT)
-        self.service.delete(VERSION)
+        self.delete(VERSION)
         self.assertEqual(versions.DELETING, self.state())
 
     def test_nor_does_one_whose_server_is_gone(self):
-        self.service.open('h2', VERSION, PROJECT)
+        self.open('h2', VERSION, PROJECT)
         self.nova.change('stopped', host='h1')
-        self.assertRaises(exceptions.Forbidden, self.service.open, 'h2',
+        self.assertRaises(exceptions.Forbidden, self.open, 'h2',
                           VERSION, PROJECT)
 
     def test_a_host_that_a_server_moves_to_gets_it(self):
         self.nova.change('stopped', task='migrating')
-        self.assertIsNotNone(self.service.open('h3', VERSION, PROJECT))
+        self.assertIsNotNone(self.open('h3', VERSION, PROJECT))
 
     def test_while_nova_is_silent_only_who_reads_it_goes_on(self):
-        self.service.open('h1', VERSION, PROJECT)
+        self.open('h1', VERSION, PROJECT)
 
         def silent(_project_id):
             raise exceptions.ServiceUnavailable('Nova does not answer')
 
         self.patch(self.nova, 'of_project', silent)
-        self.assertIsNotNone(self.service.open('h1', VERSION, PROJECT))
-        self.assertRaises(exceptions.ServiceUnavailable, self.service.open,
+        self.assertIsNotNone(self.open('h1', VERSION, PROJECT))
+        self.assertRaises(exceptions.ServiceUnavailable, self.open,
                           'h2', VERSION, PROJECT)
 
     def test_of_another_project_it_gets_nothing(self):
         self.nova.change('foreign', host='h1')
-        self.assertRaises(exceptions.NotFound, self.service.open, 'h1',
+        self.assertRaises(exceptions.NotFound, self.open, 'h1',
                           VERSION, 'q')
-        self.assertRaises(exceptions.NotFound, self.service.open, 'h1', OTHER,
+        self.assertRaises(exceptions.NotFound, self.open, 'h1', OTHER,
                           PROJECT)
 
     def test_one_that_is_being_deleted_is_not_opened(self):
-        self.service.delete(VERSION)
-        self.assertRaises(exceptions.Conflict, self.service.open, 'h1',
+        self.delete(VERSION)
+        self.assertRaises(exceptions.Conflict, self.open, 'h1',
                           VERSION, PROJECT)
 
     def test_of_several_disks_none_is_chosen(self):
         saved = fakes.saved()
         saved.disks = saved.disks * 2
         self.create(OTHER, saved)
-        self.assertRaises(exceptions.Conflict, self.service.open, 'h1',
+        self.assertRaises(exceptions.Conflict, self.open, 'h1',
                           OTHER, PROJECT)
 
     def test_while_a_host_reads_it_it_is_not_deleted(self):
-        self.service.open('h1', VERSION, PROJECT)
-        self.service.open('h2', VERSION, PROJECT)
-        error = self.assertRaises(exceptions.Conflict, self.service.delete,
+        self.open('h1', VERSION, PROJECT)
+        self.open('h2', VERSION, PROJECT)
+        error = self.assertRaises(exceptions.Conflict, self.delete,
                                   VERSION)
         self.assertIn('while it arrives', str(error))
         self.assertEqual(versions.AVAILABLE, self.state())
@@ -116,17 +122,17 @@ class ReadingTest(database.DatabaseTest):
         self.assertEqual(versions.DELETING, self.state())
 
     def test_when_all_hosts_have_read_it_it_is_deleted(self):
-        self.service.open('h1', VERSION, PROJECT)
-        self.service.open('h2', VERSION, PROJECT)
-        self.service.close('h1', VERSION)
-        self.service.close('h1', VERSION)
-        self.assertRaises(exceptions.Conflict, self.service.delete, VERSION)
-        self.service.close('h2', VERSION)
-        self.service.delete(VERSION)
+        self.open('h1', VERSION, PROJECT)
+        self.open('h2', VERSION, PROJECT)
+        self.close('h1', VERSION)
+        self.close('h1', VERSION)
+        self.assertRaises(exceptions.Conflict, self.delete, VERSION)
+        self.close('h2', VERSION)
+        self.delete(VERSION)
         self.assertEqual(versions.DELETING, self.state())
 
     def test_no_lease_is_left_of_a_version_that_is_deleted(self):
-        self.service.open('h1', VERSION, PROJECT)
+        self.open('h1', VERSION, PROJECT)
         self.write(service.forget, VERSION,
                    self.later(versions.READ_SECONDS + 1))
         self.assertEqual(set(), self.read(
@@ -134,14 +140,14 @@ class ReadingTest(database.DatabaseTest):
 
     def test_other_versions_are_deleted_all_the_same(self):
         self.create(OTHER)
-        self.service.open('h1', VERSION, PROJECT)
-        self.service.delete(OTHER)
+        self.open('h1', VERSION, PROJECT)
+        self.delete(OTHER)
         self.assertEqual(versions.DELETING, self.state(OTHER))
 
     def test_a_policy_deletes_it_in_a_later_round(self):
         worker = upkeep.Upkeep(self.conf, self.database, self.service,
                                self.nova, 'me')
-        self.service.open('h1', VERSION, PROJECT)
+        self.open('h1', VERSION, PROJECT)
         worker._forget(VERSION, objects_base.now())
         self.assertEqual(versions.AVAILABLE, self.state())
         worker._forget(VERSION, self.later(versions.READ_SECONDS + 1))

@@ -46,7 +46,7 @@ class RoundTest(database.DatabaseTest):
         super().setUp()
         self.nova = fakes.Nova(PROJECT, 'q')
         worker = service.VersionService(
-            self.conf, self.database, Dispatcher(), self.nova)
+            self.conf, self.database, Dispatcher(), self.nova, None)
         self.upkeep = upkeep.Upkeep(
             self.conf, self.database, worker, self.nova, 'me')
 
