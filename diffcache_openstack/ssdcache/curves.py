@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Miss-ratio curves of the volumes of a trace, found by native/ssdcache."""
+"""Miss-ratio curves of the volumes of a trace, found by native/simulation."""
 
 import collections.abc
 import dataclasses

@@ -11,7 +11,7 @@
 #    under the License.
 """Plays traces of volumes' requests to the cache of a host, without data.
 
-The cache is that of native/ssdcache, so that the same requests, one at a
+The cache is that of native/partitions, so that the same requests, one at a
 time, have the same hits there.
 """
 

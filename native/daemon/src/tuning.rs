@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use diffcache_prefetch::replay::Policy;
+use diffcache_prefetch::Policy;
 use diffcache_prefetch::Threshold;
 use serde::{Deserialize, Serialize};
 

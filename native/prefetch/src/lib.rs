@@ -2,7 +2,7 @@
 //!
 //! Follows Nicolae, Cappello and Antoniu, "Optimizing Multi-deployment on Clouds by Means of
 //! Self-adaptive Prefetching" (section 2). Pure: no I/O and no clock, so that a daemon and the
-//! simulation in [`replay`] run the same policy. Times are nanoseconds, unless named otherwise.
+//! simulation run the same policy. Times are nanoseconds, unless named otherwise.
 //!
 //! * [`profile`]: how many instances read each chunk, and when;
 //! * [`threshold`]: from how many readers on a chunk is a hint;
@@ -13,16 +13,16 @@
 //! * [`files`]: the rest of the file that a read belongs to;
 //! * [`queue`]: what one instance prefetches next;
 //! * [`referrals`]: to which host a busy one refers a request;
-//! * [`replay`]: recorded boots in virtual time.
+//! * [`policy`]: how much an instance prefetches.
 
 pub mod chunks;
 pub mod counts;
 pub mod files;
 pub mod learn;
+pub mod policy;
 pub mod profile;
 pub mod queue;
 pub mod referrals;
-pub mod replay;
 pub mod sequence;
 pub mod threshold;
 pub mod tree;
@@ -31,6 +31,7 @@ pub use chunks::{Chunk, ChunkSet};
 pub use counts::SiteCounts;
 pub use files::{FileExtent, Files};
 pub use learn::{Hint, Learner, Reader, Reply};
+pub use policy::Policy;
 pub use profile::{Profile, ProfileError, Record};
 pub use queue::Queue;
 pub use referrals::Referrals;

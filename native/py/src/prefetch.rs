@@ -1,9 +1,7 @@
-//! Python bindings of `diffcache-prefetch`.
+//! Python bindings of the replay of boots in `diffcache-simulation`.
 
-use diffcache_prefetch::replay::{
-    replay, Event, Layout, Links, Mode, Policy, Read, Scenario, Trace,
-};
-use diffcache_prefetch::{Chunk, FileExtent, Files, Profile, Threshold};
+use diffcache_prefetch::{Chunk, FileExtent, Files, Policy, Profile, Threshold};
+use diffcache_simulation::boots::{replay, Event, Layout, Links, Mode, Read, Scenario, Trace};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -190,7 +188,7 @@ fn prefetch_replay(py: Python<'_>, boots: Boots, mode: &str, events: bool) -> Py
     let report = py
         .detach(|| replay(&scenario, mode, &mut keep))
         .map_err(refused)?;
-    let request_row = |r: &diffcache_prefetch::replay::Requests| {
+    let request_row = |r: &diffcache_simulation::boots::Requests| {
         let mean = r.total_ns as f64 / r.count as f64 / NS_PER_US;
         (
             r.chunk,

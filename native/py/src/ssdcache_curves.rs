@@ -1,4 +1,4 @@
-//! Python bindings of `diffcache-ssdcache`.
+//! Python bindings of curves and traces in `diffcache-simulation`.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use diffcache_core::retry::ErrorKind;
 use diffcache_core::task::Task;
-use diffcache_ssdcache::curve::analysis::{analyse, AnalysisError, Method, References};
-use diffcache_ssdcache::curve::sampled::Sample;
-use diffcache_ssdcache::curve::{Curve, Step};
-use diffcache_ssdcache::trace::ahead::Ahead;
-use diffcache_ssdcache::trace::binary::{self, PackError};
-use diffcache_ssdcache::trace::{Reader, TraceError};
+use diffcache_partitions::curve::sampled::Sample;
+use diffcache_partitions::curve::{Curve, Step};
+use diffcache_simulation::curves::analysis::{analyse, AnalysisError, Method, References};
+use diffcache_simulation::trace::ahead::Ahead;
+use diffcache_simulation::trace::binary::{self, PackError};
+use diffcache_simulation::trace::{Reader, TraceError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

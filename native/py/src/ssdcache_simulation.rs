@@ -1,15 +1,15 @@
-//! Python bindings of the simulation in `diffcache-ssdcache`.
+//! Python bindings of the SSD cache in `diffcache-simulation`.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use diffcache_ssdcache::partition::eviction::Policy;
-use diffcache_ssdcache::simulate::{
+use diffcache_partitions::eviction::Policy;
+use diffcache_simulation::cache::{
     simulate, Counts, Decider, EpochVolume, Lengths, Report, Row, Scenario, Served, Sharing,
     SimulateError,
 };
-use diffcache_ssdcache::trace::{Reader, TraceError};
+use diffcache_simulation::trace::{Reader, TraceError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

@@ -1,6 +1,6 @@
-//! Python bindings of the sizes in `diffcache-ssdcache`.
+//! Python bindings of the sizes in `diffcache-simulation`.
 
-use diffcache_ssdcache::sizing::{latency, pool, Demand};
+use diffcache_simulation::sizing::{latency, pool, Demand};
 use pyo3::prelude::*;
 
 use crate::ssdcache_curves::HitCurve;

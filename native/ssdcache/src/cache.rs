@@ -38,11 +38,11 @@ use crate::device::format::{checksum, Entry, BLOCK, MAX_ORIGIN, VOLUMES};
 use crate::device::losses::LossNotes;
 use crate::device::unsaved::Notes;
 use crate::device::{Device, DeviceError};
-use crate::partition::eviction::Policy;
-use crate::partition::{PartitionError, Slot, MAX_ADMISSION, NEVER};
-use crate::Block;
 pub use access::{Epoch, Requests};
 pub use attach::{origin_id, Attachment};
+use diffcache_partitions::eviction::Policy;
+use diffcache_partitions::Block;
+use diffcache_partitions::{PartitionError, Slot, MAX_ADMISSION, NEVER};
 use live::Detached;
 use pace::Pace;
 pub use read::PendingRead;
@@ -345,7 +345,7 @@ impl Cache {
         Counters::add(&volume.counters.ssd_bytes_written, BLOCK as u64);
     }
 
-    fn note_eviction(&self, id: crate::partition::VolumeId) {
+    fn note_eviction(&self, id: diffcache_partitions::VolumeId) {
         let volumes = self.volumes.read().unwrap_or_else(PoisonError::into_inner);
         // They are in the order of their numbers.
         if let Ok(place) = volumes.binary_search_by_key(&id, |volume| volume.id) {

@@ -18,8 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
-use crate::partition::Slot;
-use crate::Block;
+use diffcache_partitions::Block;
+use diffcache_partitions::Slot;
 use disk::Disk;
 use format::{
     array, looks_dirty, DirtyVersion, Entry, FormatError, RecordCopy, Superblock, VolumeRecord,

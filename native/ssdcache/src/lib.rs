@@ -13,12 +13,4 @@
 //! * [`cache`]: volumes read and written through it.
 
 pub mod cache;
-pub mod curve;
 pub mod device;
-pub mod partition;
-pub mod simulate;
-pub mod sizing;
-pub mod trace;
-
-/// Number of a block within a volume; blocks have the cache's block size, 4 KiB by default.
-pub type Block = u64;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use diffcache_partitions::eviction::Policy;
 use diffcache_ssdcache::cache::origin::held::{self, Held};
 use diffcache_ssdcache::cache::origin::{self, Identity, Named, Origins};
 use diffcache_ssdcache::cache::{Attachment, Cache, CacheError, DirtyMax, Mode, Options};
@@ -14,7 +15,6 @@ use diffcache_ssdcache::device::format::{FormatError, Kept, VolumeRecord};
 use diffcache_ssdcache::device::losses::LossNotes;
 use diffcache_ssdcache::device::unsaved::Notes;
 use diffcache_ssdcache::device::{failure, Device, DeviceError, Place};
-use diffcache_ssdcache::partition::eviction::Policy;
 use serde::Deserialize;
 use thiserror::Error;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use diffcache_core::manifest::{leaf_hash, Builder, LeafHash, Manifest, LEAF_SIZE};
 use diffcache_core::task::Task;
 use diffcache_dataplane::serving::partial::{RangeRequest, Want};
-use diffcache_prefetch::replay::Policy;
+use diffcache_prefetch::Policy;
 use diffcache_prefetch::Profile;
 
 use crate::image::lazy_file::{ChunkError, LazyFile, Provided};

@@ -170,7 +170,7 @@ pub struct Exchange {
 mod tests {
     use super::*;
 
-    use diffcache_prefetch::replay::Policy;
+    use diffcache_prefetch::Policy;
     use diffcache_prefetch::Profile;
 
     const NAMES: [&str; 3] = ["a", "b", "c"];

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use diffcache_dataplane::gate::lock;
-use diffcache_prefetch::replay::Policy;
+use diffcache_prefetch::Policy;
 use diffcache_prefetch::{Chunk, ChunkSet, Hint, Profile, Queue, Record, Sequences, Threshold};
 
 /// Chunks of hints that are fetched before any of them is read: 64 MiB.

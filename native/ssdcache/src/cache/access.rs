@@ -12,9 +12,9 @@ use serde::Serialize;
 
 use super::latency::{Latency, Total};
 use super::Cache;
-use crate::curve::sampled::{is_sampled, Sample, Sampler};
-use crate::curve::Curve;
-use crate::Block;
+use diffcache_partitions::curve::sampled::{is_sampled, Sample, Sampler};
+use diffcache_partitions::curve::Curve;
+use diffcache_partitions::Block;
 
 /// Steps of a curve that is shown, at most.
 const STEPS: usize = 1000;

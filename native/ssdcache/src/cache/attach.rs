@@ -15,8 +15,8 @@ use super::{Cache, CacheError, Options};
 use crate::device::disk::Disk;
 use crate::device::format::{Entry, Kept, VolumeRecord, BLOCK, MAX_NAME, MAX_ORIGIN, VOLUMES};
 use crate::device::{Device, DeviceError, DirtyEntries};
-use crate::partition::{Partitioner, Settings, NEVER};
-use crate::Block;
+use diffcache_partitions::Block;
+use diffcache_partitions::{Partitioner, Settings, NEVER};
 
 /// A volume to attach.
 pub struct Attachment {

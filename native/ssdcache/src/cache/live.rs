@@ -11,7 +11,7 @@ use super::volume::{lock, Mode, Volume};
 use super::{origin_error, touched, Attachment, Cache, CacheError};
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord, BLOCK, VOLUMES};
-use crate::partition::{PartitionId, VolumeId};
+use diffcache_partitions::{PartitionId, VolumeId};
 
 /// A volume that was detached, and that clients which are still connected may use.
 pub(super) struct Detached {
@@ -184,7 +184,7 @@ impl Cache {
     }
 
     /// Changes at which reference to them the blocks of a volume are cached; 0: as those of all
-    /// volumes, [`NEVER`](crate::partition::NEVER): none. What is cached stays; without new blocks,
+    /// volumes, [`NEVER`](diffcache_partitions::NEVER): none. What is cached stays; without new blocks,
     /// a write makes the cache forget the block, so that nothing is written to the device.
     ///
     /// # Errors

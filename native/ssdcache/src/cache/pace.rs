@@ -12,7 +12,7 @@ use super::latency::Total;
 use super::volume::{Counters, Volume};
 use super::{Cache, State};
 use crate::device::format::BLOCK;
-use crate::partition::Slot;
+use diffcache_partitions::Slot;
 
 /// Windows in a row that change the state.
 const WINDOWS: u32 = 3;

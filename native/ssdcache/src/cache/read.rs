@@ -8,8 +8,8 @@ use super::state::{Source, Token};
 use super::volume::Counters;
 use super::{lost, touched, Cache, Volume, RUN};
 use crate::device::format::{checksum, BLOCK};
-use crate::partition::Slot;
-use crate::Block;
+use diffcache_partitions::Block;
+use diffcache_partitions::Slot;
 
 /// A read that was begun.
 pub struct PendingRead {

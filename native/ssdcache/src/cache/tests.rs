@@ -361,8 +361,8 @@ fn served_hits_are_those_of_the_simulation() {
 }
 
 fn compare_with_the_simulation(sequential: u64, admission: u8) {
-    use crate::simulate::{simulate, Scenario, Sharing};
-    use crate::trace::Reader;
+    use diffcache_simulation::cache::{simulate, Scenario, Sharing};
+    use diffcache_simulation::trace::Reader;
 
     let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(1 << 20));
     let attachments = vec![Attachment {

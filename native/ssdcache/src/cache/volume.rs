@@ -15,8 +15,8 @@ use super::losses::Losses;
 use super::origin::held::Held;
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord};
-use crate::partition::{PartitionId, Slot, Streams, VolumeId};
-use crate::Block;
+use diffcache_partitions::Block;
+use diffcache_partitions::{PartitionId, Slot, Streams, VolumeId};
 
 /// What a volume's cache does with reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

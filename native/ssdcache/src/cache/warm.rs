@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{origin_error, Cache, CacheError, Volume, RUN};
 use crate::device::format::BLOCK;
-use crate::Block;
+use diffcache_partitions::Block;
 
 /// The number of a block, and how many blocks follow one another from there.
 pub type Run = (Block, u64);

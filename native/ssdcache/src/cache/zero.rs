@@ -10,8 +10,8 @@ use super::state::{State, Token};
 use super::volume::{Counters, Mode, Volume};
 use super::{touched, Cache};
 use crate::device::format::BLOCK;
-use crate::partition::{Cursor, Slot};
-use crate::Block;
+use diffcache_partitions::Block;
+use diffcache_partitions::{Cursor, Slot};
 
 /// Blocks, or buckets of them, that are looked at while the lock is held.
 const STEP: u32 = 1024;

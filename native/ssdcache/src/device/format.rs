@@ -7,8 +7,8 @@
 use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::partition::{Slot, MAX_BLOCK};
-use crate::Block;
+use diffcache_partitions::Block;
+use diffcache_partitions::{Slot, MAX_BLOCK};
 
 /// Bytes of a block, of the cache and of volumes.
 pub const BLOCK: usize = 4096;

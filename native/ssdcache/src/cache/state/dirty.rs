@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use super::State;
 use crate::device::format::VERSIONS;
-use crate::partition::{Evicted, PartitionId, Slot, VolumeId};
-use crate::Block;
+use diffcache_partitions::Block;
+use diffcache_partitions::{Evicted, PartitionId, Slot, VolumeId};
 
 /// What is known of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

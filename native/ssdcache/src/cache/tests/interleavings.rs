@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cache::state::{Source, State, Token};
-use crate::partition::{Partitioner, Settings, VolumeId};
+use diffcache_partitions::{Partitioner, Settings, VolumeId};
 
 const BLOCKS: u64 = 3;
 const V: VolumeId = 0;
