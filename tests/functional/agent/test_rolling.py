@@ -9,25 +9,27 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Services are replaced by those of another release while images are served.
+"""Services are replaced by those of another version while images are served.
 
-``DIFFCACHE_EARLIER`` names the directory of an earlier checkout, with its
-programs in ``.venv/bin``.
+Both are builds of this tree; only the number differs. It takes minutes, so
+that it runs only if ``DIFFCACHE_ROLLING`` is set, as "tools/test release" does.
 """
 
 import contextlib
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
 import typing
 import unittest
-
+import venv
 
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.agent_client import restarts
@@ -43,7 +45,8 @@ from tests import base
 from tests.functional.agent import family
 from tests.functional.fixtures import deployment
 
-EARLIER = os.environ.get('DIFFCACHE_EARLIER')
+CHECKOUT = pathlib.Path(base.__file__).parents[1]
+NEXT = '1.999.0'
 HOSTS = ('host-1', 'host-2')
 # While one is replaced, hosts read from the other.
 REPOSITORIES = ('hub-1', 'hub-2')
@@ -61,6 +64,31 @@ class Release(typing.NamedTuple):
 
     name: str
     programs: pathlib.Path
+
+
+def build(version: str, directory: pathlib.Path) -> Release:
+    """Install this tree with another version, and the same native parts."""
+    tree, environment = directory / 'tree', directory / 'environment'
+    subprocess.run(['git', 'clone', '--quiet', '--shared', CHECKOUT, tree],
+                   check=True)
+    subprocess.run([tree / 'tools/version.py', version], check=True,
+                   stdout=subprocess.DEVNULL)
+    module = 'diffcache_openstack/_native.abi3.so'
+    shutil.copy(CHECKOUT / module, tree / module)
+    venv.create(environment)
+    programs = environment / 'bin'
+    wheel = subprocess.run(
+        [sys.executable, tree / 'tools/lib/editable.py', tree, directory],
+        check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    subprocess.run(['uv', 'pip', 'install', '--quiet', '--no-deps', '--python',
+                    programs / 'python', wheel], check=True)
+    [packages] = environment.glob('lib/python3*/site-packages')
+    # What it depends on is what the tests have.
+    (packages / 'zz-dependencies.pth').write_text(
+        sysconfig.get_path('purelib') + '\n')
+    for name in ('diffcached', 'diffcache-ssdcached'):
+        shutil.copy(pathlib.Path(sys.executable).parent / name, programs)
+    return Release(version, programs)
 
 
 class Served(typing.NamedTuple):
@@ -222,14 +250,18 @@ class Load:
                 for host in HOSTS]
 
 
-@unittest.skipUnless(EARLIER, 'DIFFCACHE_EARLIER names no earlier checkout')
+@unittest.skipUnless(os.environ.get('DIFFCACHE_ROLLING'),
+                     'DIFFCACHE_ROLLING is not set')
 class RollingTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.earlier = Release('earlier', pathlib.Path(EARLIER, '.venv/bin'))
-        self.new = Release('new', pathlib.Path(sys.executable).parent)
-        self.site = self.useFixture(Site(self.earlier))
+        self.present = Release('present', pathlib.Path(sys.executable).parent)
+        self.next = build(NEXT, self.directory)
+        self.assertIn(NEXT, subprocess.run(
+            [self.next.programs / 'diffcache', '--version'], check=True,
+            capture_output=True, text=True).stdout)
+        self.site = self.useFixture(Site(self.present))
         images = family.write(self.directory)
         self.contents = {name: self.site.agents.register_image(
             self.site.context, repository, str(path), name, name).content_id
@@ -268,13 +300,13 @@ class RollingTest(base.TestCase):
         with Load(self.site, self.sha256, self.directory) as self.load:
             migration.upgrade(self.site.conf)
             for name in (*CONDUCTORS, *REPOSITORIES, *HOSTS):
-                self.replace(name, self.new)
+                self.replace(name, self.next)
             upgraded = len(self.load.served)
             self.hold(2)
             for name in (*HOSTS, *REPOSITORIES):
-                self.replace(name, self.earlier)
+                self.replace(name, self.present)
             for name in CONDUCTORS:
-                self.replace(name, self.earlier)
+                self.replace(name, self.present)
             self.hold(3)
         self.report(self.load.served[:upgraded])
         self.report(self.load.served[upgraded:])
