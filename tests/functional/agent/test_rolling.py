@@ -12,7 +12,8 @@
 """Services are replaced by those of another version while images are served.
 
 Both are builds of this tree; only the number differs. It takes minutes, so
-that it runs only if ``DIFFCACHE_ROLLING`` is set, as "tools/test release" does.
+that it runs only if ``DIFFCACHE_ROLLING`` is set, as "tools/test release" sets
+it.
 """
 
 import contextlib
