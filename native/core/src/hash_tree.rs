@@ -7,11 +7,6 @@ use crate::leaf::LEAF_SIZE;
 /// A BLAKE3 hash, or the chaining value of a subtree.
 pub type Hash = [u8; 32];
 
-/// Formats a hash as 64 hex digits.
-pub fn to_hex(hash: &Hash) -> String {
-    blake3::Hash::from_bytes(*hash).to_hex().to_string()
-}
-
 /// Returns the chaining value of leaf `index` with the bytes `data` (1 to `LEAF_SIZE` of them). It depends on the index.
 pub fn leaf_hash(index: u64, data: &[u8]) -> Hash {
     let mut hasher = blake3::Hasher::new();

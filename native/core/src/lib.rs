@@ -11,7 +11,6 @@
 //! * [`near`]: bytes as copies of other bytes at any offset, plus the byte-wise difference.
 //! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
 //! * [`common_blocks`]: where the blocks of some chunks of an image occur in another.
-//! * [`blocking`]: locks that are not held while a thread waits, checked in debug builds.
 //! * [`logging`]: where the log lines of daemons go.
 //! * [`task::Task`]: threads, progress and cancellation of a long job.
 //!
@@ -21,17 +20,14 @@
 //! Nothing in this crate trusts a length, an offset or a count that it reads from a file before it is checked against the file's own size and
 //! against the limits stated in the module that reads it.
 
-pub mod blocking;
 pub mod common_blocks;
 pub mod compressed;
-pub mod directory;
 pub mod fs;
 pub mod hash_tree;
 pub mod leaf;
 pub mod logging;
 pub mod manifest;
 pub mod near;
-pub mod output;
 pub mod overlap;
 pub mod patch;
 pub mod reflink;
@@ -41,7 +37,6 @@ pub mod sink;
 pub mod sketch;
 pub mod source;
 pub mod task;
-pub mod varint;
 pub mod zeroes;
 
 #[cfg(test)]

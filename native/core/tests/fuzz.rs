@@ -7,6 +7,7 @@
 // Clippy's allowance for tests does not reach helper functions outside them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use diffcache_base::varint;
 use diffcache_core::fs::ArrivingFiles;
 use diffcache_core::manifest::{Manifest, LEAF_SIZE};
 use diffcache_core::near::align::Copy;
@@ -19,7 +20,6 @@ use diffcache_core::patch::{
 use diffcache_core::sink::{LeafSink, SinkError};
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::Task;
-use diffcache_core::varint;
 
 #[path = "fuzzing/arrived.rs"]
 mod arrived;

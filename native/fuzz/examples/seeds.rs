@@ -16,7 +16,7 @@ use diffcache_prefetch::SiteCounts;
 use diffcache_qcow2::recipe::describe;
 use diffcache_qcow2::Qcow2Source;
 use diffcache_versions::base::BaseIndex;
-use diffcache_versions::codec::put_varint;
+use diffcache_base::varint;
 use diffcache_versions::crypt::Cipher;
 use diffcache_versions::map::{encode_inner, encode_leaf, BlockRef, NodeRef, Run, FANOUT, HEIGHT};
 use diffcache_versions::pack::{Frame, PackIndex};
@@ -265,7 +265,7 @@ fn map() -> Vec<u8> {
     }
     let mut out = (nodes.len() as u64).to_le_bytes().to_vec();
     for node in &nodes {
-        put_varint(&mut out, node.len() as u64);
+        varint::put(&mut out, node.len() as u64);
     }
     out.extend(nodes.concat());
     out

@@ -5,11 +5,13 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use diffcache_base::hex;
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::common_blocks::{self, CommonBlocksError};
-use diffcache_core::manifest::{to_hex, Manifest, ManifestError};
+use diffcache_core::manifest::{Manifest, ManifestError};
 use diffcache_core::overlap::{self, OverlapError};
 use diffcache_core::patch::format::{Header, STALE_UNKNOWN};
 use diffcache_core::patch::{self, ApplyStats, CreateOptions, PatchError, PatchView, VerifiedBase};
@@ -58,7 +60,7 @@ pub fn os_error(error: std::io::Error, name: &str) -> PyErr {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
         return NoSpace::new_err(format!(
-            "{name}: {error}; free space on its filesystem and try again"
+            "{name}: error; free space on its filesystem and try again"
         ));
     }
     match error.raw_os_error() {
@@ -100,12 +102,7 @@ where
             ..Task::default()
         })
     });
-    let raised = reporter
-        .state
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .1
-        .take();
+    let raised = reporter.state.lock().unpoisoned().1.take();
     raised.map_or(result, Err)
 }
 
@@ -131,7 +128,7 @@ impl Reporter<'_> {
         }
         let outcome = Python::attach(|py| self.callable.call1(py, (done, total)).map(|_| ()));
         if let Err(error) = outcome {
-            self.state.lock().unwrap_or_else(PoisonError::into_inner).1 = Some(error);
+            self.state.lock().unpoisoned().1 = Some(error);
             self.stop.store(true, Ordering::Relaxed);
         }
     }
@@ -150,8 +147,8 @@ pub fn manifest_dict<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Boun
 fn header_dict<'py>(py: Python<'py>, header: &Header) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("codec", "block")?;
-    dict.set_item("base_hash", to_hex(&header.base_hash))?;
-    dict.set_item("target_hash", to_hex(&header.target_hash))?;
+    dict.set_item("base_hash", hex::encode(&header.base_hash))?;
+    dict.set_item("target_hash", hex::encode(&header.target_hash))?;
     dict.set_item("base_size", header.base_size)?;
     dict.set_item("target_size", header.target_size)?;
     dict.set_item("patch_size", header.patch_size)?;

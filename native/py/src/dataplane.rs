@@ -3,9 +3,10 @@
 //! Orders, hosts and what came of an order cross as JSON: a data plane in a process of its own takes and gives the same.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::announcements::{self, Stage};
@@ -122,10 +123,7 @@ struct Expectation {
 impl Expectation {
     /// The object has arrived, or will not.
     fn close(&self, py: Python<'_>) {
-        let mut guard = self
-            .expectation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.expectation.lock().unpoisoned();
         let expectation = guard.take();
         drop(guard);
         py.detach(|| drop(expectation));
@@ -144,7 +142,7 @@ struct Announcement {
 impl Announcement {
     fn take(&self) -> Option<announcements::Announcement> {
         let guard = self.announcement.lock();
-        guard.unwrap_or_else(PoisonError::into_inner).take()
+        guard.unpoisoned().take()
     }
 }
 
@@ -192,7 +190,7 @@ impl Reporter {
             match called.and_then(|()| py.check_signals()) {
                 Ok(()) => true,
                 Err(error) => {
-                    *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    *self.raised.lock().unpoisoned() = Some(error);
                     false
                 }
             }
@@ -201,10 +199,7 @@ impl Reporter {
 
     /// The error to raise: the callback's own, if it is what ended the operation.
     fn error(self, error: TransferError) -> PyErr {
-        let raised = self
-            .raised
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
+        let raised = self.raised.into_inner().unpoisoned();
         raised.unwrap_or_else(|| translate(error))
     }
 }

@@ -1,9 +1,9 @@
-//! Python bindings of `diffcache_core::directory`, and of the attributes of a process that Python has no calls for.
+//! Python bindings of `diffcache_base::directory`, and of the attributes of a process that Python has no calls for.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::path::PathBuf;
 
-use diffcache_core::directory::open_beneath as open;
+use diffcache_base::directory::open_beneath as open;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use rustix::fs::{Mode, OFlags};

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use diffcache_core::manifest::to_hex;
+use diffcache_base::hex;
 use diffcache_core::patch::{CreateOptions, PatchView};
 use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_core::task::Task;
@@ -36,8 +36,8 @@ fn info_dict<'py>(py: Python<'py>, info: &PatchInfo) -> PyResult<Bound<'py, PyDi
     let (header, content) = (&info.header, &info.content.header);
     let dict = PyDict::new(py);
     dict.set_item("codec", "qcow2")?;
-    dict.set_item("base_hash", to_hex(&header.base_hash))?;
-    dict.set_item("target_hash", to_hex(&header.target_hash))?;
+    dict.set_item("base_hash", hex::encode(&header.base_hash))?;
+    dict.set_item("target_hash", hex::encode(&header.target_hash))?;
     dict.set_item("base_size", header.base_size)?;
     dict.set_item("target_size", header.target_size)?;
     dict.set_item("patch_size", info.patch_size)?;
@@ -48,7 +48,7 @@ fn info_dict<'py>(py: Python<'py>, info: &PatchInfo) -> PyResult<Bound<'py, PyDi
     set_stale(&dict, content)?;
     dict.set_item("base_form", form(header.base_is_qcow2))?;
     dict.set_item("target_form", form(header.target_is_qcow2))?;
-    dict.set_item("base_content_id", to_hex(&content.base_hash))?;
+    dict.set_item("base_content_id", hex::encode(&content.base_hash))?;
     dict.set_item("needs_base_file", header.needs_base_file)?;
     dict.set_item("content_patch_size", header.content_len)?;
     dict.set_item("form_size", header.recipe_len)?;

@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_versions::in_place::{RawDisk, Writer};
 use diffcache_versions::nbd::NbdDisk;
 use diffcache_versions::VersionsError;
@@ -33,7 +34,7 @@ pub struct DiskWriter(Mutex<Option<Disk>>);
 
 impl DiskWriter {
     fn disk(&self) -> MutexGuard<'_, Option<Disk>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unpoisoned()
     }
 
     /// Calls `job` with the disk.

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::Manifest;
 use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_core::task::Task;
@@ -72,11 +73,11 @@ struct VersionLive(Live);
 
 impl BlockStore {
     fn store(&self) -> RwLockReadGuard<'_, Store> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read().unpoisoned()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Store> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.write().unpoisoned()
     }
 }
 

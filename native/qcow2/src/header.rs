@@ -2,10 +2,11 @@
 //!
 //! Field positions are those of QEMU's `docs/interop/qcow2.txt`. Numbers are big endian.
 
+use diffcache_base::words::Words;
 use diffcache_core::source::ReadAt;
 
 use crate::error::Qcow2Error;
-use crate::tables::{self, be32, be64};
+use crate::tables;
 
 /// First bytes of every qcow2 image.
 pub const MAGIC: [u8; 4] = *b"QFI\xfb";
@@ -147,31 +148,31 @@ impl Header {
     }
 
     fn parse(raw: &[u8; HEADER_READ], file_size: u64) -> Result<Self, Qcow2Error> {
-        let version = be32(raw, field::VERSION);
+        let version = Words(raw).be32(field::VERSION);
         if !(2..=3).contains(&version) {
             return Err(Qcow2Error::refused(format!("version {version} is unknown")));
         }
-        let cluster_bits = be32(raw, field::CLUSTER_BITS);
+        let cluster_bits = Words(raw).be32(field::CLUSTER_BITS);
         if !CLUSTER_BITS.contains(&cluster_bits) {
             return Err(Qcow2Error::refused(format!(
                 "clusters of 2^{cluster_bits} bytes"
             )));
         }
-        if be32(raw, field::ENCRYPTION) != 0 {
+        if Words(raw).be32(field::ENCRYPTION) != 0 {
             return Err(Qcow2Error::refused("it is encrypted"));
         }
-        let size = be64(raw, field::SIZE);
+        let size = Words(raw).be64(field::SIZE);
         if size > MAX_DISK {
             return Err(Qcow2Error::refused("its disk is larger than 16 TiB"));
         }
         let v3 = version == 3;
         if v3 {
-            check_features(be64(raw, field::INCOMPATIBLE))?;
+            check_features(Words(raw).be64(field::INCOMPATIBLE))?;
         }
         let (length, refcount_order) = match v3 {
             true => (
-                be32(raw, field::HEADER_LENGTH),
-                be32(raw, field::REFCOUNT_ORDER),
+                Words(raw).be32(field::HEADER_LENGTH),
+                Words(raw).be32(field::REFCOUNT_ORDER),
             ),
             false => (V2_LENGTH as u32, 4),
         };
@@ -181,16 +182,16 @@ impl Header {
             cluster_bits,
             size,
             file_size,
-            l1_offset: be64(raw, field::L1_OFFSET),
-            l1_entries: be32(raw, field::L1_ENTRIES),
-            reftable_offset: be64(raw, field::REFTABLE_OFFSET),
-            reftable_bytes: u64::from(be32(raw, field::REFTABLE_CLUSTERS)) << cluster_bits,
+            l1_offset: Words(raw).be64(field::L1_OFFSET),
+            l1_entries: Words(raw).be32(field::L1_ENTRIES),
+            reftable_offset: Words(raw).be64(field::REFTABLE_OFFSET),
+            reftable_bytes: u64::from(Words(raw).be32(field::REFTABLE_CLUSTERS)) << cluster_bits,
             refcount_order,
             compression: compression(raw, v3, length)?,
-            snapshots_offset: be64(raw, field::SNAPSHOTS_OFFSET),
-            snapshots: be32(raw, field::SNAPSHOTS),
-            backing_offset: be64(raw, field::BACKING_OFFSET),
-            backing_length: be32(raw, field::BACKING_LENGTH),
+            snapshots_offset: Words(raw).be64(field::SNAPSHOTS_OFFSET),
+            snapshots: Words(raw).be32(field::SNAPSHOTS),
+            backing_offset: Words(raw).be64(field::BACKING_OFFSET),
+            backing_length: Words(raw).be32(field::BACKING_LENGTH),
         })
     }
 
@@ -226,13 +227,13 @@ impl Header {
             }
             let mut raw = [0; 8];
             file.read_exact_at(&mut raw, at)?;
-            match be32(&raw, 0) {
+            match Words(&raw).be32(0) {
                 EXTENSION_END => return Ok(()),
                 EXTENSION_DATA_FILE => {
                     return Err(Qcow2Error::refused("it names a data file"));
                 }
                 EXTENSION_ENCRYPTION => return Err(Qcow2Error::refused("it is encrypted")),
-                _ => at += 8 + u64::from(be32(&raw, 4)).next_multiple_of(8),
+                _ => at += 8 + u64::from(Words(&raw).be32(4)).next_multiple_of(8),
             }
         }
         Err(Qcow2Error::refused("it has too many header extensions"))
@@ -407,7 +408,7 @@ fn check_features(incompatible: u64) -> Result<(), Qcow2Error> {
 }
 
 fn compression(raw: &[u8; HEADER_READ], v3: bool, length: u32) -> Result<Compression, Qcow2Error> {
-    let named = v3 && be64(raw, field::INCOMPATIBLE) & INCOMPATIBLE_COMPRESSION != 0;
+    let named = v3 && Words(raw).be64(field::INCOMPATIBLE) & INCOMPATIBLE_COMPRESSION != 0;
     if !named {
         return Ok(Compression::Zlib);
     }

@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use diffcache_base::output::Output;
 use diffcache_core::manifest::{Hash, Manifest};
-use diffcache_core::output::Output;
 use diffcache_core::source::{data_after, FileSource, ReadAt};
 use diffcache_core::task::{for_each_piece, Task};
 

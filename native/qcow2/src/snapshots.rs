@@ -5,12 +5,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use diffcache_base::words::Words;
 use diffcache_core::source::{ReadAt, SourceError};
 
 use crate::cluster::{Cluster, COPIED};
 use crate::error::Qcow2Error;
 use crate::header::Header;
-use crate::tables::{self, be16, be32, be64};
+use crate::tables;
 
 /// QEMU's own limits.
 const MAX_SNAPSHOTS: u32 = 65536;
@@ -217,8 +218,11 @@ fn read_record(
     end: u64,
 ) -> Result<(Snapshot, u64), Qcow2Error> {
     let fixed = tables::read_bytes(file, "snapshot table", at, FIXED_LENGTH)?;
-    let (id_length, name_length) = (usize::from(be16(&fixed, 12)), usize::from(be16(&fixed, 14)));
-    let extra = be32(&fixed, 36);
+    let (id_length, name_length) = (
+        usize::from(Words(&fixed).be16(12)),
+        usize::from(Words(&fixed).be16(14)),
+    );
+    let extra = Words(&fixed).be32(36);
     let length = FIXED_LENGTH + extra as usize + id_length + name_length;
     if extra > MAX_EXTRA || at + length as u64 > end {
         return Err(bad_table());
@@ -226,9 +230,9 @@ fn read_record(
     let record = tables::read_bytes(file, "snapshot table", at, length)?;
     let texts = &record[FIXED_LENGTH + extra as usize..];
     let (id, name) = texts.split_at(id_length);
-    let (l1_offset, l1_entries) = (be64(&record, 0), be32(&record, 8));
+    let (l1_offset, l1_entries) = (Words(&record).be64(0), Words(&record).be32(8));
     let size = match extra {
-        16.. => be64(&record, 48),
+        16.. => Words(&record).be64(48),
         _ => header.size,
     };
     let mut hasher = blake3::Hasher::new();

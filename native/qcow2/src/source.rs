@@ -1,8 +1,9 @@
 //! A qcow2 image's guest content as a source of bytes.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::source::{read_padded, ReadAt, SourceError};
 
 use crate::cluster::Cluster;
@@ -83,7 +84,7 @@ impl Qcow2Source {
 
     fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
         // The cache holds whole clusters or none: a panic elsewhere cannot have left it half-changed.
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock().unpoisoned()
     }
 
     /// Fills `buf` with the guest's bytes from `start` within cluster `index` on.

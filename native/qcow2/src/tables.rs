@@ -1,5 +1,6 @@
 //! Tables of 64-bit numbers within a file.
 
+use diffcache_base::words::Words;
 use diffcache_core::source::ReadAt;
 
 use crate::error::Qcow2Error;
@@ -41,7 +42,10 @@ pub(crate) fn read(
 ) -> Result<Vec<u64>, Qcow2Error> {
     check_place(file, cluster_size, what, (offset, entries as u64 * 8))?;
     let raw = read_bytes(file, what, offset, entries * 8)?;
-    Ok(raw.chunks_exact(8).map(|entry| be64(entry, 0)).collect())
+    Ok(raw
+        .chunks_exact(8)
+        .map(|entry| Words(entry).be64(0))
+        .collect())
 }
 
 /// Reads bytes that must be inside the file.
@@ -60,22 +64,4 @@ pub(crate) fn read_bytes(
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)
-}
-
-pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
-    let mut raw = [0; 2];
-    raw.copy_from_slice(&bytes[at..at + 2]);
-    u16::from_be_bytes(raw)
-}
-
-pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
-    let mut raw = [0; 4];
-    raw.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_be_bytes(raw)
-}
-
-pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
-    let mut raw = [0; 8];
-    raw.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_be_bytes(raw)
 }

@@ -231,8 +231,8 @@ mod tests {
     use super::*;
     use crate::map::Map;
     use crate::snapshots::Disk;
-    use crate::tables::be16;
     use crate::Cluster;
+    use diffcache_base::words::Words;
     use proptest::prelude::*;
 
     fn of(contents: &[Content]) -> impl Fn(Range<u64>) -> Result<Vec<Content>, Qcow2Error> + '_ {
@@ -333,7 +333,7 @@ mod tests {
             let per_block = refcounts::per_block(CLUSTER_BITS) as usize;
             let counted = map.refcount_blocks().iter().flat_map(|&at| {
                 let block = &file[at as usize..(at + CLUSTER) as usize];
-                (0..per_block).map(|slot| be16(block, slot * 2)).collect::<Vec<_>>()
+                (0..per_block).map(|slot| Words(block).be16(slot * 2)).collect::<Vec<_>>()
             });
             for (cluster, count) in (0..).zip(counted) {
                 prop_assert_eq!(count, u16::from(cluster < clusters), "cluster {}", cluster);

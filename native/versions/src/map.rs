@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use crate::codec::{put_varint, Cursor};
+use crate::codec::Cursor;
 use crate::error::{Result, VersionsError};
 use crate::pack::{checked, expect, Check};
+use diffcache_base::locks::Unpoisoned;
+use diffcache_base::varint;
 
 /// Blocks that a leaf describes.
 pub const LEAF_BLOCKS: u64 = 512;
@@ -129,13 +131,13 @@ pub fn span(level: u32) -> u64 {
 pub fn encode_leaf(runs: &[Run]) -> Vec<u8> {
     let mut out = vec![0];
     for run in runs {
-        put_varint(&mut out, run.len);
+        varint::put(&mut out, run.len);
         match run.at {
-            BlockRef::Zero => put_varint(&mut out, 0),
-            BlockRef::Base => put_varint(&mut out, 1),
+            BlockRef::Zero => varint::put(&mut out, 0),
+            BlockRef::Base => varint::put(&mut out, 1),
             BlockRef::Stored { pack, slot } => {
-                put_varint(&mut out, 2 + u64::from(pack));
-                put_varint(&mut out, u64::from(slot));
+                varint::put(&mut out, 2 + u64::from(pack));
+                varint::put(&mut out, u64::from(slot));
             }
         }
     }
@@ -159,13 +161,13 @@ pub fn encode_inner(level: u32, children: &[NodeRef]) -> Vec<u8> {
             (_, None) => false,
         };
         let len = (1..).find(|n| !follows(*n)).unwrap_or(1);
-        put_varint(&mut out, len as u64);
+        varint::put(&mut out, len as u64);
         match children[at] {
-            NodeRef::Zero => put_varint(&mut out, 0),
-            NodeRef::Base => put_varint(&mut out, 1),
+            NodeRef::Zero => varint::put(&mut out, 0),
+            NodeRef::Base => varint::put(&mut out, 1),
             NodeRef::Node { map, index } => {
-                put_varint(&mut out, 2 + u64::from(map));
-                put_varint(&mut out, u64::from(index));
+                varint::put(&mut out, 2 + u64::from(map));
+                varint::put(&mut out, u64::from(index));
             }
         }
         at += len;
@@ -330,7 +332,7 @@ impl MapFile {
         let mut raw = Vec::with_capacity(self.body.len() + self.ends.len() * 2);
         let mut before = 0;
         for end in &self.ends {
-            put_varint(&mut raw, u64::from(end - before));
+            varint::put(&mut raw, u64::from(end - before));
             before = *end;
         }
         raw.extend_from_slice(&self.body);
@@ -418,7 +420,7 @@ impl Maps {
     }
 
     fn loaded(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<MapFile>>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+        self.loaded.lock().unpoisoned()
     }
 
     /// A map.

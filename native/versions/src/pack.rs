@@ -7,8 +7,9 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::task::{for_each_piece, Task};
 use zstd::bulk::Compressor;
 
@@ -371,7 +372,7 @@ impl Encoder {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Compressor<'static>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock().unpoisoned()
     }
 }
 

@@ -1,12 +1,11 @@
 //! Restoring versions: to a raw file, or to a qcow2 file with or without a backing file.
 
-use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use diffcache_base::output::Output;
 use diffcache_core::manifest::is_zero;
-use diffcache_core::output::Output;
 use diffcache_core::source::{data_after, ReadAt};
 use diffcache_core::task::{for_each_piece, Task};
 use diffcache_qcow2::header::Backing;
@@ -216,7 +215,9 @@ impl Image<'_> {
             }
             Ok(())
         })?;
-        finish(output, path)?;
+        output
+            .commit_durably()
+            .map_err(VersionsError::io(path.display().to_string()))?;
         Ok(written)
     }
 
@@ -263,7 +264,9 @@ impl Image<'_> {
             at += buffer.len() as u64;
             Ok(())
         })?;
-        finish(output, path)?;
+        output
+            .commit_durably()
+            .map_err(VersionsError::io(path.display().to_string()))?;
         Ok(at)
     }
 }
@@ -390,18 +393,4 @@ impl Part {
             };
         }
     }
-}
-
-/// Makes a complete file durable, and gives it its name.
-fn finish(output: Output, path: &Path) -> Result<()> {
-    let name = path.display().to_string();
-    output.file().sync_all().map_err(VersionsError::io(&name))?;
-    output.commit().map_err(VersionsError::io(&name))?;
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    File::open(directory)
-        .and_then(|directory| directory.sync_all())
-        .map_err(VersionsError::io(name))
 }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::is_zero;
 use diffcache_core::task::{for_each_piece, Task};
 
@@ -142,7 +143,7 @@ impl Buffers {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unpoisoned()
     }
 }
 

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use diffcache_base::locks::Unpoisoned;
+use diffcache_base::words::Words;
 use diffcache_core::source::open_file;
 
 use crate::base::BaseIndex;
@@ -329,7 +331,7 @@ impl Store {
     }
 
     fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cache.lock().unpoisoned()
     }
 
     /// Returns the frame that contains a block, and its position in it.
@@ -484,13 +486,11 @@ impl Table {
 }
 
 fn home(name: &Name) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&name[..8]);
-    u64::from_le_bytes(bytes)
+    Words(name).le64(0)
 }
 
 fn tag(name: &Name) -> u16 {
-    u16::from_le_bytes([name[NAME_LEN - 2], name[NAME_LEN - 1]])
+    Words(name).le16(NAME_LEN - 2)
 }
 
 #[cfg(test)]

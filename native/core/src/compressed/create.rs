@@ -7,9 +7,9 @@ use super::{data_groups, data_leaves, CompressedError, Encoder, GROUP_LEAVES, GR
 use super::{HEADER_LEN, MAGIC, VERSION};
 use crate::leaf::LEAF_SIZE;
 use crate::manifest::Manifest;
-use crate::output::Output;
 use crate::source::{FileSource, ReadAt};
 use crate::task::{for_each_piece_with, Meter, Task};
+use diffcache_base::output::Output;
 
 /// Groups compressed before they are written: what bounds the memory, to twice 32 MiB.
 const BATCH: usize = 32;

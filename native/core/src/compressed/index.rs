@@ -1,5 +1,7 @@
 //! Where the frames of a compressed form are.
 
+use diffcache_base::words::Words;
+
 use super::{data_groups, raw_len, CompressedError, GROUP_LEAVES, HEADER_LEN, MAGIC, VERSION};
 use crate::manifest::Manifest;
 
@@ -43,7 +45,7 @@ impl Index {
         if !header.starts_with(MAGIC) {
             return Err(wrong("it begins with other bytes"));
         }
-        if u32_at(header, 8) != VERSION || u64::from(u32_at(header, 12)) != GROUP_LEAVES {
+        if Words(header).le32(8) != VERSION || u64::from(Words(header).le32(12)) != GROUP_LEAVES {
             return Err(wrong("this program does not know its version"));
         }
         if header[16..24] != manifest.size().to_le_bytes()
@@ -51,7 +53,7 @@ impl Index {
         {
             return Err(wrong("it is of other content"));
         }
-        if u32_at(header, 24) as usize != groups || lengths.len() != 4 * groups {
+        if Words(header).le32(24) as usize != groups || lengths.len() != 4 * groups {
             return Err(wrong("it has another number of frames than its manifest"));
         }
         if header[64..96] != *blake3::hash(lengths).as_bytes() {
@@ -60,7 +62,7 @@ impl Index {
         let mut frames = Vec::with_capacity(groups);
         let mut offset = bytes.len() as u64;
         for (group, length) in data_groups(manifest).zip(lengths.chunks_exact(4)) {
-            let (length, raw) = (u32_at(length, 0) as usize, raw_len(manifest, group));
+            let (length, raw) = (Words(length).le32(0) as usize, raw_len(manifest, group));
             if length == 0 || length > raw {
                 return Err(wrong("a frame is longer than what it holds, or empty"));
             }
@@ -91,12 +93,6 @@ impl Index {
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(word)
 }
 
 #[cfg(test)]

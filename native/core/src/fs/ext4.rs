@@ -5,7 +5,9 @@ mod arriving;
 mod files;
 mod inodes;
 
-use super::{crc32c, refuse, Collector, Range, Refusal, Volume, Words};
+use diffcache_base::words::Words;
+
+use super::{crc32c, refuse, Collector, Range, Refusal, Volume};
 use crate::source::SourceError;
 
 pub use arriving::Arriving;

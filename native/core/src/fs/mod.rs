@@ -173,40 +173,6 @@ fn crc32c(mut register: u32, bytes: &[u8]) -> u32 {
     register
 }
 
-/// Reads the words of a structure; past its end, zeroes.
-struct Words<'a>(&'a [u8]);
-
-impl Words<'_> {
-    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
-        let bytes = self.0.get(at..at + N).and_then(|part| part.try_into().ok());
-        bytes.unwrap_or([0; N])
-    }
-
-    fn le16(&self, at: usize) -> u16 {
-        u16::from_le_bytes(self.array(at))
-    }
-
-    fn le32(&self, at: usize) -> u32 {
-        u32::from_le_bytes(self.array(at))
-    }
-
-    fn le64(&self, at: usize) -> u64 {
-        u64::from_le_bytes(self.array(at))
-    }
-
-    fn be16(&self, at: usize) -> u16 {
-        u16::from_be_bytes(self.array(at))
-    }
-
-    fn be32(&self, at: usize) -> u32 {
-        u32::from_be_bytes(self.array(at))
-    }
-
-    fn be64(&self, at: usize) -> u64 {
-        u64::from_be_bytes(self.array(at))
-    }
-}
-
 /// Finds the filesystems of an image and what they mark free.
 ///
 /// # Errors

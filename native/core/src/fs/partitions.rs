@@ -1,6 +1,8 @@
 //! Partition tables: MBR with logical partitions, and GPT (UEFI specification, section 5).
 
-use super::{Range, Words};
+use diffcache_base::words::Words;
+
+use super::Range;
 use crate::source::{ReadAt, SourceError};
 
 const SECTOR: u64 = 512;

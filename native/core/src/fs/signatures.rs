@@ -4,7 +4,7 @@
 //! the end. What such a superblock calls free is in use. So its word is not taken where there is any other signature. Where libblkid verifies checksums, it
 //! does so to be sure that the signature is one; here a mark alone is enough to leave a volume alone.
 
-use super::{Volume, Words};
+use super::Volume;
 use crate::source::SourceError;
 
 /// Where a mark is.
@@ -15,6 +15,7 @@ enum At {
     /// Bytes from the end, rounded down to a multiple of `unit`.
     End { unit: u64, before: u64 },
 }
+use diffcache_base::words::Words;
 use At::{End, Start};
 
 const SECTOR: u64 = 512;

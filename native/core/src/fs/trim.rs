@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::{survey, Survey};
 use crate::manifest::is_zero;
-use crate::output::Output;
 use crate::source::{data_pieces, ReadAt, SourceError};
 use crate::task::{for_each_piece_with, Cancelled, Task};
+use diffcache_base::output::Output;
 
 /// Bytes of a piece of work.
 const PIECE: u64 = 1 << 20;

@@ -3,7 +3,9 @@
 
 mod arriving;
 
-use super::{crc32c, refuse, Collector, Range, Refusal, Volume, Words};
+use diffcache_base::words::Words;
+
+use super::{crc32c, refuse, Collector, Range, Refusal, Volume};
 use crate::source::SourceError;
 
 pub use arriving::Arriving;

@@ -11,9 +11,10 @@ use std::path::Path;
 use super::{ranks, Manifest, ManifestError, MAX_SIZE, ZEROES};
 use crate::hash_tree::Hash;
 use crate::leaf::leaf_count;
-use crate::output::Output;
 use crate::source::SourceError;
 use crate::task::Task;
+use diffcache_base::output::Output;
+use diffcache_base::words::Words;
 
 const MAGIC: &[u8; 8] = b"DCMANIF1";
 const VERSION: u32 = 1;
@@ -66,17 +67,16 @@ impl Manifest {
                 "the file does not start like a manifest".to_owned(),
             ));
         }
-        let word = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| header[at + i]));
+        let words = Words(&header);
         // The reserved word must be 0 until a version gives it a meaning, so both are read as one.
-        let version = word(8);
+        let version = words.le64(8);
         if version != u64::from(VERSION) {
             return Err(ManifestError::Format(format!(
                 "version {version} is unknown here; this program reads version {VERSION}"
             )));
         }
-        let (size, count, data_count) = (word(16), word(56), word(64));
-        let mut root = [0; 32];
-        root.copy_from_slice(&header[24..56]);
+        let (size, count, data_count) = (words.le64(16), words.le64(56), words.le64(64));
+        let root = words.array(24);
         if size > MAX_SIZE || count != leaf_count(size) || data_count > count {
             return Err(ManifestError::Format(
                 "the header contradicts itself".to_owned(),

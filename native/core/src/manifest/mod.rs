@@ -4,6 +4,8 @@
 //! is verified by the image's content id, which is what `b3sum` prints, and each leaf of an image by the list. A leaf that is all zeroes is kept as a
 //! mark; its chaining value, which depends on its place, comes from [`crate::zeroes`] when it is needed.
 
+use diffcache_base::hex;
+
 mod builder;
 mod error;
 mod file;
@@ -17,7 +19,7 @@ use crate::{hash_tree, zeroes};
 pub use builder::Builder;
 pub use error::ManifestError;
 
-pub use crate::hash_tree::{leaf_hash, to_hex, Hash};
+pub use crate::hash_tree::{leaf_hash, Hash};
 pub use crate::leaf::{is_zero, leaf_count, leaf_len, LEAF_LEN, LEAF_SIZE};
 
 /// Leaves merged by one piece of work: 256 MiB.
@@ -54,7 +56,7 @@ pub struct Manifest {
 impl std::fmt::Debug for Manifest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Manifest")
-            .field("content_id", &to_hex(&self.root))
+            .field("content_id", &hex::encode(&self.root))
             .field("size", &self.size)
             .finish_non_exhaustive()
     }
@@ -107,7 +109,7 @@ impl Manifest {
 
     /// Returns the content id as 64 hex digits.
     pub fn content_id_hex(&self) -> String {
-        to_hex(&self.root)
+        hex::encode(&self.root)
     }
 
     /// Returns the size of the image in bytes.

@@ -1,5 +1,7 @@
 //! Which bytes of a base a target's bytes resemble.
 
+use diffcache_base::words::Words;
+
 use super::anchors::{find_anchors, nonzero_bytes, Anchor, ANCHOR_LEN};
 use super::index::AnchorIndex;
 use super::pages::Pages;
@@ -400,9 +402,7 @@ fn words(bytes: &[u8]) -> (std::slice::ChunksExact<'_, u8>, &[u8]) {
 
 #[inline]
 fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(bytes);
-    u64::from_le_bytes(word)
+    Words(bytes).le64(0)
 }
 
 /// Differences of numbers of four bytes that were seen last.

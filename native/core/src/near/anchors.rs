@@ -1,5 +1,7 @@
 //! Choosing places in data by their content.
 
+use diffcache_base::words::Words;
+
 /// Bytes that an anchor consists of: short enough to fit between two addresses in machine code.
 pub const ANCHOR_LEN: usize = 16;
 /// Fewest bytes per anchor, on average.
@@ -80,12 +82,7 @@ pub fn find_anchors(data: &[u8], spacing: Spacing, out: &mut Vec<Anchor>) {
 
 /// Returns the hash of an anchor's bytes; none if they are too regular to say where they are from.
 fn anchor_hash(bytes: &[u8]) -> Option<u64> {
-    let word = |at: usize| {
-        let mut word = [0; 8];
-        word.copy_from_slice(&bytes[at..at + 8]);
-        u64::from_le_bytes(word)
-    };
-    let (a, b) = (word(0), word(8));
+    let (a, b) = (Words(bytes).le64(0), Words(bytes).le64(8));
     if a == b || nonzero_bytes(a) + nonzero_bytes(b) < MIN_NONZERO {
         return None;
     }

@@ -8,7 +8,7 @@
 //! starts need not be known.
 
 use super::align::Copy;
-use crate::varint;
+use diffcache_base::varint;
 
 /// A target, taken apart.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

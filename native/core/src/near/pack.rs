@@ -7,7 +7,7 @@ use zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
 
 use super::align::Copy;
 use super::code::{max_control, Contradiction, Parts};
-use crate::varint;
+use diffcache_base::varint;
 
 /// Most bytes of a target and its reference together that zstd looks back to.
 const WINDOW_LOG: u32 = 21;

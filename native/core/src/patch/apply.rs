@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use diffcache_base::hex;
+
 use super::format::LEAF_BLOCKS;
 use super::new_file::NewFile;
 use super::reader::{FrameCache, PatchFile};
@@ -10,8 +12,7 @@ use super::runs::{within, Src, BLOCK_LEN};
 use super::verified::VerifiedBase;
 use super::PatchError;
 use crate::manifest::{
-    is_zero, leaf_count, leaf_hash, leaf_len, to_hex, Builder, LeafHash, Manifest, LEAF_LEN,
-    LEAF_SIZE,
+    is_zero, leaf_count, leaf_hash, leaf_len, Builder, LeafHash, Manifest, LEAF_LEN, LEAF_SIZE,
 };
 use crate::sink::LeafSink;
 use crate::source::{FileSource, ReadAt};
@@ -197,7 +198,7 @@ pub fn apply_to_sink(
     let header = patch.header();
     if header.target_hash != target.content_id() || header.target_size != target.size() {
         return Err(PatchError::TargetMismatch {
-            patch: to_hex(&header.target_hash),
+            patch: hex::encode(&header.target_hash),
             wanted: target.content_id_hex(),
         });
     }

@@ -28,8 +28,8 @@ use super::runs::{Run, Src, BLOCK};
 use super::writer::PatchWriter;
 use crate::fs::{survey, Survey};
 use crate::manifest::Manifest;
-use crate::output::Output;
 use crate::source::ReadAt;
+use diffcache_base::output::Output;
 
 /// The outcome of creating a patch.
 #[derive(Debug, Clone)]

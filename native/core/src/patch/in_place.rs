@@ -15,6 +15,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
+use diffcache_base::output::sync_parent;
 use rustix::fs::{copy_file_range, fallocate, flock, FallocateFlags, FlockOperation};
 use rustix::io::retry_on_intr;
 
@@ -108,14 +109,6 @@ fn open_base(path: &Path) -> io::Result<File> {
     }
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
-}
-
-/// Flushes the directory of a file, so that the file's name, or its absence, survives a power cut.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Returns where the mark of a journal starts.
@@ -218,14 +211,14 @@ impl Journal<'_> {
         file.sync_data().map_err(failed)?;
         file.write_all_at(&mark(self.header), mark_offset(self.header))
             .and_then(|()| file.sync_all())
-            .and_then(|()| sync_directory(self.path))
+            .and_then(|()| sync_parent(self.path))
             .map_err(failed)?;
         Ok(file)
     }
 
     fn remove(&self) -> Result<(), PatchError> {
         std::fs::remove_file(self.path)
-            .and_then(|()| sync_directory(self.path))
+            .and_then(|()| sync_parent(self.path))
             .map_err(|error| PatchError::from_write(&self.name, error))
     }
 }

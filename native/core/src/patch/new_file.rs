@@ -12,10 +12,10 @@ use super::reader::PatchFile;
 use super::runs::{parts_within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::is_zero;
-use crate::output::Output;
 use crate::reflink::share_blocks;
 use crate::source::{data_after, read_padded, FileSource, ReadAt, Stamp};
 use crate::task::Task;
+use diffcache_base::output::Output;
 
 /// Shorter runs of moved blocks are written rather than shared: an extent costs the filesystem more.
 const MIN_SHARED: u32 = 16;

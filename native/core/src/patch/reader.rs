@@ -1,8 +1,10 @@
 //! Reading the target of a patch through base and patch.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use diffcache_base::hex;
+use diffcache_base::locks::Unpoisoned;
 use zstd_safe::DCtx;
 
 use super::error::PatchError;
@@ -144,7 +146,7 @@ impl<P: ReadAt> PatchFile<P> {
     /// Returns the error for a base that is another one.
     pub fn base_mismatch(&self, reason: String) -> PatchError {
         PatchError::BaseMismatch {
-            expected: crate::manifest::to_hex(&self.header.base_hash),
+            expected: hex::encode(&self.header.base_hash),
             reason,
         }
     }
@@ -411,7 +413,7 @@ pub struct FrameCache {
 
 impl FrameCache {
     fn get(&self, index: u32) -> Option<Arc<Vec<u8>>> {
-        let frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let frames = self.frames.lock().unpoisoned();
         frames
             .iter()
             .find(|(have, _)| *have == index)
@@ -419,7 +421,7 @@ impl FrameCache {
     }
 
     fn put(&self, index: u32, bytes: &Arc<Vec<u8>>) {
-        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut frames = self.frames.lock().unpoisoned();
         if frames.len() >= CACHED_FRAMES {
             frames.pop_front();
         }

@@ -1,5 +1,7 @@
 //! Random access to a target without building it.
 
+use diffcache_base::hex;
+
 use super::apply::target_leaf_len;
 use super::format::LEAF_BLOCKS;
 use super::reader::{FrameCache, PatchFile};
@@ -31,7 +33,7 @@ impl<B: ReadAt, P: ReadAt> PatchView<B, P> {
         patch.check_base_size(&base)?;
         if let Some(manifest) = &manifest {
             if manifest.content_id() != patch.header().target_hash {
-                let made = crate::manifest::to_hex(&patch.header().target_hash);
+                let made = hex::encode(&patch.header().target_hash);
                 return Err(PatchError::TargetMismatch {
                     patch: made,
                     wanted: manifest.content_id_hex(),
@@ -117,7 +119,7 @@ impl<B: ReadAt, P: ReadAt> PatchView<B, P> {
             true => Ok(()),
             false => Err(PatchError::Leaf {
                 leaf,
-                target: crate::manifest::to_hex(&self.patch.header().target_hash),
+                target: hex::encode(&self.patch.header().target_hash),
             }),
         }
     }

@@ -8,7 +8,7 @@ use super::format::{encode_frames, encode_map, Coded, Header, HEADER_LEN};
 use super::leaves::changed_leaves;
 use super::runs::Run;
 use crate::manifest::{LeafHash, Manifest};
-use crate::output::Output;
+use diffcache_base::output::Output;
 
 /// A patch file that is being written.
 pub(super) struct PatchWriter<'a> {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use diffcache_core::blocking;
+use diffcache_base::locks;
 use diffcache_mounter::client;
 use diffcache_mounter::fuse;
 use diffcache_mounter::protocol::{Answer, ContentId, Outcome, Request, Verb};
@@ -64,7 +64,7 @@ impl Mounts {
     /// # Errors
     /// `Mounter`.
     pub fn check(&self) -> Result<(), DaemonError> {
-        blocking::begin("look for the mounter");
+        locks::begin("look for the mounter");
         match self {
             Mounts::Own => Ok(()),
             Mounts::Mounter(socket) => {
@@ -116,7 +116,7 @@ impl Mounts {
     }
 
     fn end(&self, verb: Verb, folder: &Path) -> Result<Unmounted, DaemonError> {
-        blocking::begin("unmount an image");
+        locks::begin("unmount an image");
         match self {
             Mounts::Own => unmount(verb, folder),
             Mounts::Mounter(socket) => {

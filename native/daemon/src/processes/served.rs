@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use diffcache_core::blocking;
+use diffcache_base::locks;
 use diffcache_core::manifest::Manifest;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Deserializer};
@@ -176,7 +176,7 @@ impl Image {
 
     /// Take the turn, after whatever is done with the image now; none once it is gone.
     pub fn turn(&self) -> Option<Turn<'_>> {
-        blocking::begin("wait for an image's turn");
+        locks::begin("wait for an image's turn");
         let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
         (!keeper.is_gone).then_some(Turn {
             image: self,
@@ -235,7 +235,7 @@ impl Image {
 
     /// Describe it, also when its keeper does not answer.
     pub fn describe(&self, id: &str) -> Value {
-        blocking::begin("ask a keeper");
+        locks::begin("ask a keeper");
         let (config, found) = (self.load().ok(), status::ask(&self.folder));
         let mount = config.as_ref().map(|config| config.mount.clone());
         let mut value = match found {
@@ -292,7 +292,7 @@ impl Turn<'_> {
     /// # Errors
     /// `Failed`.
     pub fn wait_until_served(&mut self) -> Result<Value, Refusal> {
-        blocking::begin("wait for a keeper");
+        locks::begin("wait for a keeper");
         let start = Instant::now();
         while start.elapsed() < START_TIME {
             if let Ok(found) = status::ask(&self.image.folder) {
@@ -314,7 +314,7 @@ impl Turn<'_> {
 
     /// Wait until the keeper works by the configuration that was saved, if it answers at all.
     pub fn wait_until_changed(&self) {
-        blocking::begin("wait for a keeper");
+        locks::begin("wait for a keeper");
         let Ok(config) = self.image.load() else {
             return;
         };
@@ -378,7 +378,7 @@ impl Turn<'_> {
 
     /// End the keeper, and wait until it has.
     pub fn stop(&mut self) {
-        blocking::begin("wait for the end of a keeper");
+        locks::begin("wait for the end of a keeper");
         self.signal(Signal::TERM);
         let start = Instant::now();
         while !self.has_ended() {

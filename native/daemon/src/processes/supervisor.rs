@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diffcache_core::blocking::ShortLock;
+use diffcache_base::locks::ShortLock;
 use diffcache_core::manifest::Manifest;
 use rustix::process::Signal;
 use serde::Deserialize;

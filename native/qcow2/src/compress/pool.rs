@@ -1,9 +1,10 @@
 //! Compressors and buffers shared by the threads of one job.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::{Compress, Settings};
 use crate::error::Qcow2Error;
+use diffcache_base::locks::Unpoisoned;
 
 /// Compressors with the same settings: as many as there are threads that compress at a time.
 pub(crate) struct Pool {
@@ -36,6 +37,6 @@ impl Pool {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Box<dyn Compress>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock().unpoisoned()
     }
 }

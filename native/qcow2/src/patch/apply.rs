@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::path::Path;
 
-use diffcache_core::manifest::{to_hex, Hash, Manifest};
-use diffcache_core::output::Output;
+use diffcache_base::hex;
+use diffcache_base::output::Output;
+use diffcache_core::manifest::{Hash, Manifest};
 use diffcache_core::patch::{self as block, PatchView};
 use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_core::task::Task;
@@ -117,7 +118,7 @@ impl<'a> Application<'a> {
         if header.needs_base_file && image.is_none() {
             return Err(Qcow2Error::BaseMismatch(format!(
                 "it needs the qcow2 file that it was created from, whose hash is {}",
-                to_hex(&header.base_hash)
+                hex::encode(&header.base_hash)
             )));
         }
         Ok(image)
@@ -148,7 +149,7 @@ impl<'a> Application<'a> {
             Ok(found) if found.content_id() != wanted => Qcow2Error::BaseMismatch(format!(
                 "its content is {} instead of {}",
                 found.content_id_hex(),
-                to_hex(&wanted)
+                hex::encode(&wanted)
             )),
             _ => error,
         }

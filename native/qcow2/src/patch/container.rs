@@ -10,6 +10,7 @@
 //! Hashes are BLAKE3 of whole files. The header says how base and target are stored, and whether the base must be the very file that the
 //! patch was created from.
 
+use diffcache_base::words::Words;
 use diffcache_core::manifest::Hash;
 use diffcache_core::source::ReadAt;
 
@@ -99,25 +100,17 @@ impl Header {
         if raw[..8] != *MAGIC {
             return Err(Qcow2Error::bad_patch("no patch of this codec"));
         }
-        let hash = |at: usize| {
-            let mut hash = [0; 32];
-            hash.copy_from_slice(&raw[at..at + 32]);
-            hash
-        };
-        let number = |n: usize| {
-            let mut bytes = [0; 8];
-            bytes.copy_from_slice(&raw[104 + n * 8..112 + n * 8]);
-            u64::from_le_bytes(bytes)
-        };
+        let words = Words(raw);
+        let number = |n: usize| words.le64(104 + n * 8);
         Ok(Self {
             base_is_qcow2: number(0) & BASE_QCOW2 != 0,
             target_is_qcow2: number(0) & TARGET_QCOW2 != 0,
             needs_base_file: number(0) & NEEDS_BASE_FILE != 0,
             base_size: number(1),
             target_size: number(2),
-            base_hash: hash(8),
-            target_hash: hash(40),
-            stored_hash: hash(72),
+            base_hash: words.array(8),
+            target_hash: words.array(40),
+            stored_hash: words.array(72),
             recipe_len: number(3),
             recipe_size: number(4),
             stored_len: number(5),

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use diffcache_base::output::Output;
 use diffcache_core::manifest::Hash;
-use diffcache_core::output::Output;
 use diffcache_core::patch::{create_in, CreateOptions};
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::Task;

@@ -1,6 +1,8 @@
 //! How a recipe is stored in a patch.
 
-use super::varint::{put, put_step, Reader};
+use diffcache_base::varint::put;
+
+use super::varint::{put_step, Reader};
 use super::{Difference, Layout, Origin, Recipe, Run, Sequence, Stream, MAX_STREAMS};
 use crate::compress::Settings;
 use crate::error::Qcow2Error;

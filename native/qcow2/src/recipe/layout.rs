@@ -1,6 +1,8 @@
 //! Where an image keeps its tables.
 
-use super::varint::{put, put_step, Reader};
+use diffcache_base::varint::put;
+
+use super::varint::{put_step, Reader};
 use super::Run;
 use crate::error::Qcow2Error;
 use crate::map::Map;

@@ -7,7 +7,9 @@ use diffcache_core::hash_tree::{merge_root, Hash};
 use diffcache_core::leaf::LEAF_SIZE;
 use diffcache_core::manifest::Manifest;
 
-use super::varint::{put, Reader};
+use diffcache_base::varint::put;
+
+use super::varint::Reader;
 use super::{Layout, Origin, Run, Stream};
 use crate::error::Qcow2Error;
 

@@ -1,7 +1,6 @@
 //! Lists of numbers that are nearly all zero once they are written as differences.
 
-pub use diffcache_core::varint::put;
-use diffcache_core::varint::{unzigzag, zigzag};
+use diffcache_base::varint::{self, put, unzigzag, zigzag};
 
 use crate::error::Qcow2Error;
 
@@ -16,16 +15,8 @@ pub struct Reader<'a>(pub &'a [u8]);
 impl<'a> Reader<'a> {
     /// Reads the next number.
     pub fn take(&mut self) -> Result<u64, Qcow2Error> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let (&byte, rest) = self.0.split_first().ok_or_else(cut_off)?;
-            self.0 = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(Qcow2Error::bad_patch("a number too long"))
+        let number = varint::read(|| self.take_bytes(1).map(|byte| byte[0]))?;
+        number.ok_or_else(|| Qcow2Error::bad_patch("a number too long"))
     }
 
     /// Reads a difference and adds it to `from`.

@@ -4,7 +4,9 @@
 
 use std::cell::Cell;
 
-use super::super::{refuse, Refusal, Volume, Words, MAX_RANGES};
+use diffcache_base::words::Words;
+
+use super::super::{refuse, Refusal, Volume, MAX_RANGES};
 use super::{Group, Layout};
 
 const FLAG_EXTENTS: u32 = 0x8_0000;

@@ -4,8 +4,10 @@
 //! number, so that those that a guest reads are recognised. Checksums are not compared: a forger computes them as well, and a wrong answer
 //! costs no more than chunks that were fetched in vain.
 
+use diffcache_base::words::Words;
+
 use super::super::arriving::{Blocks, FilePiece, Files, Keeper};
-use super::super::{refuse, Range, Refusal, Volume, Words};
+use super::super::{refuse, Range, Refusal, Volume};
 use super::Layout;
 
 const INODE_MAGIC: &[u8] = b"IN";

@@ -1,8 +1,10 @@
 //! The header of a patch, and the limits of the format.
 
 use blake3::Hasher;
+use diffcache_base::hex;
+use diffcache_base::words::Words;
 
-use crate::hash_tree::{to_hex, Hash};
+use crate::hash_tree::Hash;
 use crate::leaf::{leaf_count, LEAF_SIZE};
 use crate::patch::error::PatchError;
 use crate::patch::runs::BLOCK;
@@ -141,8 +143,7 @@ impl Header {
                 "the header does not match its hash".to_owned(),
             ));
         }
-        let version = u32::from_le_bytes([body[8], body[9], body[10], body[11]]);
-        let block = u32::from_le_bytes([body[12], body[13], body[14], body[15]]);
+        let (version, block) = (Words(body).le32(8), Words(body).le32(12));
         if !(FIRST_VERSION..=NEAR_VERSION).contains(&version) || u64::from(block) != BLOCK {
             return Err(PatchError::Format(format!(
                 "version {version} with blocks of {block} bytes is unknown here"
@@ -154,20 +155,15 @@ impl Header {
     }
 
     fn decode(body: &[u8]) -> Header {
-        let word = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| body[at + i]));
-        let hash = |at: usize| {
-            let mut hash = [0; 32];
-            hash.copy_from_slice(&body[at..at + 32]);
-            hash
-        };
-        let count = |i: usize| word(104 + 8 * i);
+        let words = Words(body);
+        let count = |i: usize| words.le64(104 + 8 * i);
         Header {
-            version: word(8) as u32,
-            base_size: word(16),
-            target_size: word(24),
-            patch_size: word(32),
-            base_hash: hash(40),
-            target_hash: hash(72),
+            version: words.le32(8),
+            base_size: words.le64(16),
+            target_size: words.le64(24),
+            patch_size: words.le64(32),
+            base_hash: words.array(40),
+            target_hash: words.array(72),
             blocks_copied: count(0),
             blocks_inserted: count(1),
             blocks_zero: count(2),
@@ -181,7 +177,7 @@ impl Header {
             level: count(10),
             create_cpu_us: count(11),
             create_wall_us: count(12),
-            meta_hash: hash(224),
+            meta_hash: words.array(224),
         }
     }
 
@@ -248,12 +244,12 @@ pub struct PatchInfo {
 impl PatchInfo {
     /// Returns the content id of the base, 64 hex digits.
     pub fn base_hash(&self) -> String {
-        to_hex(&self.header.base_hash)
+        hex::encode(&self.header.base_hash)
     }
 
     /// Returns the content id of the target, 64 hex digits.
     pub fn target_hash(&self) -> String {
-        to_hex(&self.header.target_hash)
+        hex::encode(&self.header.target_hash)
     }
 }
 

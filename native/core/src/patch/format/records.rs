@@ -8,7 +8,7 @@ use super::header::{
 };
 use crate::patch::error::PatchError;
 use crate::patch::runs::{push, Run, Src, BLOCK};
-use crate::varint;
+use diffcache_base::varint;
 
 /// Encodes the runs of a map.
 pub fn encode_map(runs: &[Run]) -> Vec<u8> {
@@ -91,15 +91,7 @@ impl<'a> Records<'a> {
     }
 
     fn varint(&mut self) -> Result<u64, PatchError> {
-        let mut value = 0u64;
-        for shift in (0..63).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(value);
-            }
-        }
-        Err(self.contradiction())
+        varint::read(|| self.byte())?.ok_or_else(|| self.contradiction())
     }
 
     /// Reads a number that must be in 1..=max.

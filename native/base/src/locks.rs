@@ -1,11 +1,30 @@
-//! Locks that no thread holds while it waits for a disk, a process or a peer: what one object waits for would make all others wait.
+//! Locks that outlive a panic, and locks that no thread holds while it waits.
 //!
-//! [`ShortLock`] is a mutex for what many objects share. Calls that may take long say so by [`begin`]; in debug builds one that begins under such a lock
-//! panics, and with it the test that made it.
+//! Every critical section here leaves its data whole, so that a panic in one makes no data unusable: [`Unpoisoned`].
+//!
+//! [`ShortLock`] is a mutex for what many objects share: a thread that holds it and waits for a disk, a process or a peer would make all others wait.
+//! Calls that may take long say so by [`begin`]; in debug builds one that begins under such a lock panics, and with it the test that made it.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LockResult, Mutex, MutexGuard, PoisonError};
+
+/// What locking, or waiting with a lock, returns even if a thread panicked while it held the lock.
+pub trait Unpoisoned {
+    /// The guard, or the value inside.
+    type Inside;
+
+    /// Returns what is inside, whether or not a thread panicked.
+    fn unpoisoned(self) -> Self::Inside;
+}
+
+impl<T> Unpoisoned for LockResult<T> {
+    type Inside = T;
+
+    fn unpoisoned(self) -> T {
+        self.unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 thread_local! {
     /// Short locks that this thread holds.
@@ -25,9 +44,9 @@ impl<T> ShortLock<T> {
         ShortLock(Mutex::new(value))
     }
 
-    /// Locks it. A panic elsewhere does not make the value unusable: every critical section is to leave it whole.
+    /// Locks it.
     pub fn lock(&self) -> ShortGuard<'_, T> {
-        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.0.lock().unpoisoned();
         HELD.set(HELD.get() + 1);
         ShortGuard(guard)
     }
@@ -61,6 +80,20 @@ pub fn begin(call: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_leaves_a_lock_usable() {
+        let lock = Mutex::new(1);
+        let panicked = std::thread::scope(|scope| {
+            let held = || {
+                let _held = lock.lock();
+                panic!("on purpose");
+            };
+            scope.spawn(held).join()
+        });
+        assert!(panicked.is_err());
+        assert_eq!(*lock.lock().unpoisoned(), 1);
+    }
 
     #[test]
     fn a_long_call_without_a_short_lock_begins() {

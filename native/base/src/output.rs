@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Files that appear whole or not at all, and directories whose entries survive a power cut.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::{OsStr, OsString};
@@ -18,8 +18,8 @@ const NAME_BYTES: usize = 200;
 const TRIES: u32 = 64;
 
 /// A file without a name that is written on the filesystem of its final place, and gets its name by `commit`. Where the filesystem knows no such files
-/// it has another name meanwhile, beside its final place. Dropped without, it is removed. A caller that needs it to survive a power cut calls
-/// `File::sync_data` before; a crash of the process alone never leaves a half-written file at the final place.
+/// it has another name meanwhile, beside its final place. Dropped without, it is removed. A crash of the process never leaves a half-written file at the
+/// final place; where a power cut must not either, [`Output::commit_durably`] does it.
 #[derive(Debug)]
 pub struct Output {
     file: File,
@@ -43,12 +43,11 @@ impl Output {
     }
 
     fn nameless(path: &Path) -> io::Result<Output> {
-        let directory = path.parent().filter(|parent| *parent != Path::new(""));
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .custom_flags(libc::O_TMPFILE)
-            .open(directory.unwrap_or(Path::new(".")))?;
+            .open(directory_of(path))?;
         // It gets its name by way of this directory.
         std::fs::metadata(by_descriptor(&file))?;
         Ok(Output {
@@ -112,10 +111,50 @@ impl Output {
         Ok(())
     }
 
+    /// Does what `commit` does, so that it survives a power cut.
+    ///
+    /// # Errors
+    /// As `commit`; if only the directory cannot be flushed, the file has its final name.
+    pub fn commit_durably(self) -> io::Result<()> {
+        self.file.sync_all()?;
+        let path = self.path.clone();
+        self.commit()?;
+        sync_parent(&path)
+    }
+
     fn link(&self) -> io::Result<PathBuf> {
         let from = by_descriptor(&self.file);
         let link = |to: &Path| Ok(linkat(CWD, &from, CWD, to, AtFlags::SYMLINK_FOLLOW)?);
         Ok(with_new_name(&self.path, link)?.0)
+    }
+}
+
+/// Replaces a file, or creates it, by one with the bytes that `write` writes: after a power cut it is the former file or the new one.
+///
+/// # Errors
+/// Those of `write`, `Output::create` and `Output::commit_durably`.
+pub fn replace_durably(
+    path: &Path,
+    write: impl FnOnce(&mut &File) -> io::Result<()>,
+) -> io::Result<()> {
+    let output = Output::create(path)?;
+    write(&mut output.file())?;
+    output.commit_durably()
+}
+
+/// Flushes the directory of a file, so that the file's name, or its absence, survives a power cut.
+///
+/// # Errors
+/// What the system says.
+pub fn sync_parent(path: &Path) -> io::Result<()> {
+    File::open(directory_of(path))?.sync_all()
+}
+
+/// Returns the directory of a file, which is the working directory for a name alone.
+pub fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
     }
 }
 
@@ -205,6 +244,31 @@ mod tests {
         drop(Output::create(&path).unwrap());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
+
+    #[test]
+    fn a_file_is_replaced_or_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        for text in ["first", "second"] {
+            replace_durably(&path, |file| file.write_all(text.as_bytes())).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        let failed = replace_durably(&path, |file| {
+            file.write_all(b"third")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "second");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_name_alone_is_in_the_working_directory() {
+        assert_eq!(directory_of(Path::new("a")), Path::new("."));
+        assert_eq!(directory_of(Path::new("a/b")), Path::new("a"));
+        assert_eq!(directory_of(Path::new("/a")), Path::new("/"));
+    }
+
     #[test]
     fn two_outputs_of_one_name_are_two_files() {
         let dir = tempfile::tempdir().unwrap();
