@@ -37,13 +37,11 @@ from diffcache_openstack.api import problems
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api import validation
+from diffcache_openstack.cloud import quotas
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.telemetry import tracing
-from diffcache_openstack.conductor.planning import planner
-from diffcache_openstack.conductor import quotas
-from diffcache_openstack.conductor import servers
-from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
 from diffcache_openstack.rpc import buses
@@ -52,6 +50,7 @@ from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.rpc import conductor_volumes_api
+from diffcache_openstack.sites import maps
 
 LOG = log.getLogger(__name__)
 
@@ -209,8 +208,7 @@ def load(conf: cfg.ConfigOpts) -> WSGI:
     return build(conf, requests.Services(
         conf, database, conductor_api.ConductorAPI(bus, conf),
         conductor_control_api.ControlAPI(bus, conf), policy.Enforcer(conf),
-        planner.Planner(conf, database, 'api'),
-        site_maps.Views(site_maps.Maps(conf, database)),
+        maps.Maps(conf, database),
         conductor_versions_api.VersionsAPI(bus, conf), servers.Servers(conf),
         quotas.Quotas(conf, database),
         conductor_volumes_api.VolumesAPI(bus, conf),

@@ -22,7 +22,7 @@ import typing
 
 from diffcache_openstack.api import explanations
 from diffcache_openstack.api import microversions
-from diffcache_openstack.conductor import quotas
+from diffcache_openstack.cloud import quotas
 
 Document = dict[str, typing.Any]
 # Returns what callers get in place of a field that they may not see. It is

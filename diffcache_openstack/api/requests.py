@@ -25,11 +25,9 @@ from werkzeug import wrappers
 from diffcache_openstack.api import microversions
 from diffcache_openstack.api.policies import base as rules
 from diffcache_openstack.api import policy as policies
+from diffcache_openstack.cloud import quotas
+from diffcache_openstack.cloud import servers as nova
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.conductor.planning import planner as planners
-from diffcache_openstack.conductor import quotas
-from diffcache_openstack.conductor import servers as nova
-from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.rpc import conductor_api
@@ -37,6 +35,7 @@ from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.rpc import conductor_volumes_api
+from diffcache_openstack.sites import maps
 
 
 class StrictJson:
@@ -76,7 +75,6 @@ class Services:
     :param database: only ever read from
     :param conductor: the first of the conductor's interfaces
     :param control: the one through which the API has things changed
-    :param planner: asked what plans depend on, never to plan
     :param versions: the conductor's interface for versions of servers
     :param servers: asks Nova
     :param quotas: shows them, the conductor enforces them
@@ -89,8 +87,7 @@ class Services:
     conductor: conductor_api.ConductorAPI
     control: conductor_control_api.ControlAPI
     enforcer: policies.Enforcer
-    planner: planners.Planner
-    views: site_maps.Views
+    site_maps: maps.Maps
     versions: conductor_versions_api.VersionsAPI
     servers: nova.Servers
     quotas: quotas.Quotas

@@ -30,14 +30,13 @@ from oslo_log import log
 import oslo_messaging
 from oslo_utils import timeutils
 
+from diffcache_openstack.cloud import quotas
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import time_windows
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import boot_set_progress
 from diffcache_openstack.conductor import compute
-from diffcache_openstack.conductor.planning import planner as planners
-from diffcache_openstack.conductor import quotas
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
@@ -48,6 +47,7 @@ from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import precache
+from diffcache_openstack.planning import planner as planners
 from diffcache_openstack.rpc import conductor_control_api
 
 LOG = log.getLogger(__name__)

@@ -15,8 +15,8 @@ import collections.abc
 import threading
 import time
 
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import servers
 
 # What Nova said counts for so long; where it named no server of the project,
 # it is asked again earlier: it may have been created since.

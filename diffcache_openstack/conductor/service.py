@@ -21,6 +21,7 @@ from oslo_log import log
 import oslo_messaging
 import prometheus_client
 
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common import service
@@ -37,13 +38,9 @@ from diffcache_openstack.conductor import hydrations
 from diffcache_openstack.conductor import ledger
 from diffcache_openstack.conductor import liveness
 from diffcache_openstack.conductor import metrics as conductor_metrics
-from diffcache_openstack.conductor.planning import model
-from diffcache_openstack.conductor.planning import planner
-from diffcache_openstack.conductor.planning import proposals
 from diffcache_openstack.conductor import precache
+from diffcache_openstack.conductor import proposals
 from diffcache_openstack.conductor import residents
-from diffcache_openstack.conductor import servers
-from diffcache_openstack.conductor import site_maps as maps
 from diffcache_openstack.conductor import snapshots
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import heads
@@ -58,6 +55,8 @@ from diffcache_openstack.db import migration
 from diffcache_openstack.db.patches import pairs as patch_pairs
 from diffcache_openstack.db import plans
 from diffcache_openstack.objects import base
+from diffcache_openstack.planning import planner
+from diffcache_openstack.planning import site_state
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import agent_lazy_api
 from diffcache_openstack.rpc import agent_versions_api
@@ -66,6 +65,7 @@ from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import gate
 from diffcache_openstack.rpc import methods
 from diffcache_openstack.rpc import remote
+from diffcache_openstack.sites import maps as maps
 
 LOG = log.getLogger(__name__)
 
@@ -240,7 +240,7 @@ class ConductorService(service.Service):
         try:
             self._database.write(
                 patch_pairs.refresh_demand,
-                model.horizon(base.now(), self.conf.planner))
+                site_state.horizon(base.now(), self.conf.planner))
         except Exception:
             LOG.exception('Could not put patches in order by their requests,'
                           ' will retry in the next round')
@@ -295,7 +295,7 @@ class ConductorService(service.Service):
 
     def _prune(self):
         self._tidy()
-        before = model.horizon(base.now(), self.conf.planner)
+        before = site_state.horizon(base.now(), self.conf.planner)
         for function, what in (
                 (history.prune, 'old requests'),
                 (catalogue.forget_deleted, 'deleted images')):

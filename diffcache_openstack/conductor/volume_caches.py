@@ -17,9 +17,9 @@ import typing
 from oslo_log import log
 import oslo_messaging
 
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import servers
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import volume_caches
 from diffcache_openstack import objects

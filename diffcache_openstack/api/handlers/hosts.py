@@ -21,9 +21,9 @@ from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import common
 from diffcache_openstack.api.schemas import hosts as schemas
-from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db.views import host_views
 from diffcache_openstack.db.views import network_views
+from diffcache_openstack.sites import link_rates
 from diffcache_openstack.sites import site_map
 
 TABLE = routing.Table()
@@ -55,7 +55,7 @@ def show_host(request: requests.Request, name: str
     """
     host = request.look(host_views.get_host, name)
     links = site_map.to_links(request.read(
-        model.read_links, host['site'], request.services.conf.planner)
+        link_rates.read_links, host['site'], request.services.conf.planner)
         ).of(name)
     host['links'] = {
         'local': links.local, 'peer': links.peer, 'repo': links.repo}

@@ -83,7 +83,7 @@ class _Source:
 
     def __init__(self, request: requests.Request, site: str,
                  template_id: str):
-        self._view = request.services.views.get(site)
+        self._view = request.services.site_maps.view(site)
         self._template = self._view.template(template_id)
         conf = request.services.conf
         self._reads = request.read(boot_sets.reads, site, boot_sets.Content(

@@ -22,8 +22,9 @@ from diffcache_openstack.api.policies import requests as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import requests as schemas
-from diffcache_openstack.conductor.planning import forecast
 from diffcache_openstack.db.views import request_views
+from diffcache_openstack.planning import forecast
+from diffcache_openstack.planning import site_state
 
 TABLE = routing.Table()
 
@@ -50,7 +51,7 @@ def show_forecast(request: requests.Request, name: str
     conf = request.services.conf
     limit = min(request.parameters.get('limit', conf.api.default_limit),
                 conf.api.max_limit)
-    state = request.read(request.services.planner.read_state, name)[-1]
+    state = request.read(site_state.read, name, conf)[-1]
     expected = forecast.expected(state, conf.planner)
     return {'site': name, 'forecast': [
         {'content_id': entry.content_id, 'host': entry.host,

@@ -20,7 +20,6 @@ from diffcache_openstack.api.policies import sites as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import sites as schemas
-from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import sites
 from diffcache_openstack.db.views import plan_views
@@ -29,6 +28,7 @@ from diffcache_openstack.db.views import savings_views
 from diffcache_openstack.db.views import site_views
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
+from diffcache_openstack.sites import link_rates
 
 TABLE = routing.Table()
 _DAYS = 7
@@ -75,7 +75,7 @@ def _report(session, name, since):
 
 
 def _repository_mbps(session, site, options):
-    links = model.read_links(session, site, options)
+    links = link_rates.read_links(session, site, options)
     of_hosts = {own.host: own.repo for own in links.hosts}
     assumed = [of_hosts.get(host.name, links.repo)
                for host in sites.list_hosts(session)

@@ -12,7 +12,7 @@
 """Schemas of limits."""
 
 from diffcache_openstack.api.schemas import common
-from diffcache_openstack.conductor import quotas
+from diffcache_openstack.cloud import quotas
 
 QUERY = common.query({
     'project_id': {**common.NAME, 'description':

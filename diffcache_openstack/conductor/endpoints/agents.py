@@ -25,8 +25,6 @@ from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.conductor import addresses
 from diffcache_openstack.conductor import agent_notifier
-from diffcache_openstack.conductor.planning import planner
-from diffcache_openstack.conductor import site_maps as maps
 from diffcache_openstack.conductor import volume_caches
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
@@ -42,8 +40,10 @@ from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fingerprints
+from diffcache_openstack.planning import planner
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import remote
+from diffcache_openstack.sites import maps as maps
 
 LOG = log.getLogger(__name__)
 

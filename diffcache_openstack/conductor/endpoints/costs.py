@@ -19,13 +19,13 @@ import oslo_messaging
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import costs
-from diffcache_openstack.conductor import site_maps as maps
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import sites
 from diffcache_openstack.db import volume_caches
 from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.sites import maps as maps
 from diffcache_openstack.ssdcache import room
 
 
@@ -42,7 +42,7 @@ class CostsManager:
                  site_maps: maps.Maps) -> None:
         self._conf = conf
         self._database = database
-        self._views = maps.Views(site_maps)
+        self._maps = site_maps
 
     @oslo_messaging.expose
     def build_costs(self, ctxt: contexts.RequestContext, image_id: str,
@@ -79,7 +79,7 @@ class CostsManager:
                 by_site[host.site].append(host.name)
         found = []
         for site, names in by_site.items():
-            view = self._views.get(site)
+            view = self._maps.view(site)
             try:
                 found.append((site, view, view.template(image_id), names))
             except exceptions.NotFound:

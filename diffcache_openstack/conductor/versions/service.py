@@ -23,10 +23,10 @@ from oslo_log import log
 import oslo_messaging
 from sqlalchemy import orm
 
+from diffcache_openstack.cloud import quotas
+from diffcache_openstack.cloud import servers as nova
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import quotas
-from diffcache_openstack.conductor import servers as nova
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import plans

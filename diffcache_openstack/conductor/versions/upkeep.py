@@ -19,9 +19,9 @@ import uuid
 from oslo_config import cfg
 from oslo_log import log
 
+from diffcache_openstack.cloud import servers as nova
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import servers as nova
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import plans

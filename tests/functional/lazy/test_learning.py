@@ -18,7 +18,7 @@ from unittest import mock
 
 from diffcache_openstack.agent.lazy import daemon
 from diffcache_openstack.agent.lazy import servers
-from diffcache_openstack.conductor import servers as nova_servers
+from diffcache_openstack.cloud import servers as nova_servers
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack.prefetch import profiles
 from tests.functional.lazy import services

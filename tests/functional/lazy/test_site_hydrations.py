@@ -19,10 +19,10 @@ import fixtures
 
 from diffcache_openstack.agent.lazy import daemon
 from diffcache_openstack.agent.lazy import servers
+from diffcache_openstack.cloud import servers as nova_servers
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import host_keys
-from diffcache_openstack.conductor import servers as nova_servers
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db.views import hydration_views

@@ -17,8 +17,8 @@ import time
 import urllib.error
 import urllib.request
 
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import servers
 from testing import mariadb
 from testing import server
 from tests import base

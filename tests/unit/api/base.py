@@ -24,10 +24,8 @@ from werkzeug import test as werkzeug_test
 from diffcache_openstack.api import app
 from diffcache_openstack.api import policy
 from diffcache_openstack.api import requests
-from diffcache_openstack.conductor.planning import planner
-from diffcache_openstack.conductor import quotas
-from diffcache_openstack.conductor import servers
-from diffcache_openstack.conductor import site_maps
+from diffcache_openstack.cloud import quotas
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
@@ -38,6 +36,7 @@ from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.rpc import conductor_volumes_api
+from diffcache_openstack.sites import maps
 from testing import tokens
 from tests.unit.conductor.endpoints import test_agents
 from tests.unit.conductor import fakes
@@ -105,8 +104,7 @@ class ApiTest(test_agents.ConductorTest):
             self.conf, self.database, self.api,
             conductor_control_api.ControlAPI(self.bus, self.conf),
             policy.Enforcer(self.conf),
-            planner.Planner(self.conf, self.database, 'test'),
-            site_maps.Views(site_maps.Maps(self.conf, self.database)),
+            maps.Maps(self.conf, self.database),
             conductor_versions_api.VersionsAPI(self.bus, self.conf), self.nova,
             quotas.Quotas(self.conf, self.database),
             conductor_volumes_api.VolumesAPI(self.bus, self.conf),

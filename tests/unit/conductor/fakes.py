@@ -18,8 +18,8 @@ from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.endpoints import lazy as lazy_endpoint
 from diffcache_openstack.agent.endpoints import versions as versions_endpoint
 from diffcache_openstack.agent.endpoints import volumes as volumes_endpoint
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import servers
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import conductor_versions_api

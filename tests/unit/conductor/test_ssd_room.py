@@ -13,7 +13,7 @@
 
 import sqlalchemy as sa
 
-from diffcache_openstack.conductor import servers
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.db import models
 from diffcache_openstack.db import volume_caches
 from diffcache_openstack.rpc import conductor_costs_api

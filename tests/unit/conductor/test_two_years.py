@@ -23,15 +23,13 @@ import uuid
 from oslo_db.sqlalchemy import engines
 import sqlalchemy as sa
 
+from diffcache_openstack.cloud import servers as nova
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import ledger
 from diffcache_openstack.conductor import liveness
-from diffcache_openstack.conductor.planning import planner
-from diffcache_openstack.conductor.planning import proposals
 from diffcache_openstack.conductor import precache
-from diffcache_openstack.conductor import servers as nova
+from diffcache_openstack.conductor import proposals
 from diffcache_openstack.conductor import service as conductor
-from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.conductor.versions import upkeep
@@ -45,6 +43,8 @@ from diffcache_openstack.db.versions import policies
 from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
+from diffcache_openstack.planning import planner
+from diffcache_openstack.sites import maps
 from tests.unit.conductor import clock
 from tests.unit.conductor import fakes
 from tests.unit.db import database
@@ -167,7 +167,7 @@ class TwoYearsTest(database.DatabaseTest):
         made._notifier = Notifier()
         made._ledger = ledger.DatabaseLedger(self.database, 300)
         made._liveness = liveness.Liveness(self.conf, self.database)
-        made._maps = site_maps.Maps(self.conf, self.database)
+        made._maps = maps.Maps(self.conf, self.database)
         made._planner = planner.Planner(self.conf, self.database, 'me')
         made._proposals = proposals.Proposals(
             self.conf, self.database, made._planner, made._notifier)

@@ -11,7 +11,7 @@
 #    under the License.
 import sqlalchemy as sa
 
-from diffcache_openstack.conductor import servers
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.conductor import volume_caches
 from diffcache_openstack.db import models
 from tests.unit.conductor.endpoints import test_agents

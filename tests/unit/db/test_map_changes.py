@@ -17,13 +17,13 @@ from unittest import mock
 import sqlalchemy as sa
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import map_changes
 from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.sites import map_state
+from diffcache_openstack.sites import maps
 from tests.unit.db import database
 
 HUB = 'hub'
@@ -39,7 +39,7 @@ class ChangesTest(database.DatabaseTest):
         self.write(sites.put_host, database.host('h1'), database.at(0))
         self.write(sites.put_host, database.host(
             HUB, site='centre', role=objects.REPOSITORY), database.at(0))
-        self.maps = site_maps.Maps(self.conf, self.database)
+        self.maps = maps.Maps(self.conf, self.database)
         self.follow()
 
     def follow(self):
@@ -48,7 +48,7 @@ class ChangesTest(database.DatabaseTest):
         self.state = map_state.MapState(found)
 
     def whole(self):
-        return map_state.MapState(site_maps.Maps(
+        return map_state.MapState(maps.Maps(
             self.conf, self.database).update(database.SITE, None))
 
     def change(self):
@@ -238,7 +238,7 @@ class TestBounds(ChangesTest):
         known = self.state.generation
         self.add(1)
         self.add(2)
-        other = site_maps.Maps(self.conf, self.database)
+        other = maps.Maps(self.conf, self.database)
         change = other.update(database.SITE, known)
         self.assertEqual(known, change.previous)
         self.assertTrue(self.state.apply(change))

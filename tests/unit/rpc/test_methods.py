@@ -30,8 +30,8 @@ from diffcache_openstack.conductor.endpoints import agents
 from diffcache_openstack.conductor.endpoints import costs
 from diffcache_openstack.conductor.endpoints import lazy
 from diffcache_openstack.conductor import hydrations
-from diffcache_openstack.conductor.planning import proposals
 from diffcache_openstack.conductor import precache
+from diffcache_openstack.conductor import proposals
 from diffcache_openstack.conductor.versions import heads
 from diffcache_openstack.conductor.versions import service as versions
 from diffcache_openstack.conductor import volume_caches

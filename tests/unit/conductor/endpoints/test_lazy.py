@@ -13,9 +13,9 @@
 
 from unittest import mock
 
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.endpoints import lazy
-from diffcache_openstack.conductor import servers
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_lazy_api
 from tests.unit.conductor.endpoints import test_agents

@@ -11,8 +11,8 @@
 #    under the License.
 """What Nova says of servers, over HTTP."""
 
+from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import servers
 from diffcache_openstack.conf import opts
 from tests import base
 from tests import openstack_apis

@@ -15,8 +15,6 @@ import threading
 import fixtures
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor.planning import model
-from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
 from diffcache_openstack.db import networks
@@ -24,6 +22,9 @@ from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.planning import model
+from diffcache_openstack.planning import planner
+from diffcache_openstack.planning import site_state
 from tests.unit.db import database
 
 MB = 10 ** 6
@@ -126,7 +127,7 @@ class TestPlan(PlannerTest):
             repositories=[objects.RepositoryStanding(name='hub', mbps=2.0)]))
         seconds = self.plan().fill_seconds
         self.conf.set_override('measured_bandwidths', True, 'planner')
-        state = self.read(self.planner.read_state, database.SITE)[2]
+        state = self.read(site_state.read, database.SITE, self.conf)[2]
         bandwidths = model.build(state, self.conf.planner).instance.bandwidths
         self.assertEqual([2.0], list(bandwidths.repo))
         self.assertAlmostEqual(SIZE * 8 / 20e6, seconds)

@@ -13,10 +13,10 @@
 import time
 from unittest import mock
 
-from diffcache_openstack.conductor.planning import proposals
+from diffcache_openstack.conductor import proposals
 from diffcache_openstack.db import proposals as db_proposals
-from tests.unit.conductor.planning import test_planner
 from tests.unit.db import database
+from tests.unit.planning import test_planner
 
 
 class TestProposals(test_planner.PlannerTest):

@@ -19,12 +19,12 @@ new or were away for long.
 from oslo_config import cfg
 
 from diffcache_openstack.common import threads
-from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import map_changes
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
+from diffcache_openstack.sites import link_rates
 from diffcache_openstack.sites import map_state
 from diffcache_openstack.sites import site_map
 from diffcache_openstack.sites import view as views
@@ -113,7 +113,7 @@ class Maps:
     def _complete(self, change: objects.MapChange, digest: str | None
                   ) -> objects.MapChange:
         change.links = self._database.read(
-            model.read_links, change.site, self._conf.planner)
+            link_rates.read_links, change.site, self._conf.planner)
         change.hops = self._conf.planner.max_patches
         change.digest = digest
         return change
@@ -140,7 +140,7 @@ class Maps:
         """
         changed = {}
         for site in self._database.read(sites.list_sites):
-            links = model.links_of(site, self._conf.planner)
+            links = link_rates.links_of(site, self._conf.planner)
             options = (site_map.to_links(links),
                        self._conf.planner.max_patches, self.show_measured())
             if self._shown.get(site) != options:
@@ -160,19 +160,5 @@ class Maps:
             templates=catalogue.known_templates(session),
             patches=catalogue.list_patches(session),
             hosts=sites.map_hosts(session, site),
-            links=model.read_links(session, site, self._conf.planner),
+            links=link_rates.read_links(session, site, self._conf.planner),
             hops=self._conf.planner.max_patches)
-
-
-class Views:
-    """Maps of sites in the form that look-ups work on."""
-
-    def __init__(self, site_maps: Maps) -> None:
-        self._maps = site_maps
-
-    def get(self, site: str) -> views.SiteView:
-        """Return the view of a site's present generation.
-
-        :raises NotFound: no host of the site was ever registered
-        """
-        return self._maps.view(site)

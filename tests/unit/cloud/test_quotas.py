@@ -15,8 +15,8 @@ import uuid
 
 from oslo_limit import fixture as limit_fixture
 
+from diffcache_openstack.cloud import quotas
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import quotas
 from diffcache_openstack.db import quota_usage
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack.db.versions import versions as db

@@ -13,7 +13,7 @@
 
 from unittest import mock
 
-from diffcache_openstack.conductor.planning import proposals
+from diffcache_openstack.conductor import proposals
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import plans
@@ -24,8 +24,8 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.prefetch import profiles
-from tests.unit.conductor.planning import test_planner
 from tests.unit.db import database
+from tests.unit.planning import test_planner
 
 MB = test_planner.MB
 CHUNKS = 20

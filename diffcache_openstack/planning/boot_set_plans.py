@@ -17,12 +17,12 @@ import typing
 import numpy as np
 
 from diffcache_openstack.common import units
-from diffcache_openstack.conductor.planning import boot_sets as demands
-from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import boot_sets
 from diffcache_openstack import objects
 from diffcache_openstack.placement import boot_sets as placing
 from diffcache_openstack.placement import replan
+from diffcache_openstack.planning import boot_sets as demands
+from diffcache_openstack.planning import model
 
 
 class Limits(typing.NamedTuple):

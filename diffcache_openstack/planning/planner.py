@@ -19,22 +19,12 @@ import typing
 
 from oslo_config import cfg
 from oslo_log import log
-from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
-from diffcache_openstack.conductor.planning import boot_set_plans
-from diffcache_openstack.conductor.planning import boot_sets as boot_set_demand
-from diffcache_openstack.conductor.planning import figures
-from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import boot_sets
-from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import history
-from diffcache_openstack.db import networks
 from diffcache_openstack.db import plans
-from diffcache_openstack.db import precache
-from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.placement import cost
@@ -43,6 +33,10 @@ from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.placement.solvers import base as solvers
+from diffcache_openstack.planning import boot_set_plans
+from diffcache_openstack.planning import figures
+from diffcache_openstack.planning import model
+from diffcache_openstack.planning import site_state
 
 LOG = log.getLogger(__name__)
 
@@ -107,7 +101,7 @@ class Planner:
     def _plan(self, site):
         options = self._conf.planner
         generation, current, state = self._database.read(
-            self.read_state, site)
+            site_state.read, site, self._conf)
         site_model = model.build(state, options)
         if current is not None:
             site_model = site_model.placed_too(current.items)
@@ -231,38 +225,6 @@ class Planner:
             move_weight=options.move_weight, least_saving=options.min_gain,
             fill=model.fill_limits(fill.max_rate, tuple(fill.windows)),
             fills=site_model.fill_limits)
-
-    def read_state(self, session: orm.Session, site: str
-                   ) -> tuple[int, objects.Plan | None, model.SiteState]:
-        """Read the state that a plan of a site depends on.
-
-        :returns: the generation of the current plan, that plan, the state
-        :raises NotFound: no living compute host, or nothing in the catalogue
-        """
-        now = base.now()
-        generation = plans.generation(session, site)
-        alive = [host for host in sites.map_hosts(session, site)
-                 if host.alive]
-        hosts = [host for host in alive if host.role == objects.COMPUTE]
-        if not hosts:
-            raise exceptions.NotFound(
-                f'Site {site} has no living compute host to plan for; start'
-                f' diffcache-agent on its hosts.')
-        templates = catalogue.list_templates(session)
-        if not templates:
-            raise exceptions.NotFound(
-                'The catalogue is empty, so there is nothing to plan;'
-                ' register an image at the repository.')
-        demand = history.demand(session, site,
-                                model.horizon(now, self._conf.planner))
-        state = model.SiteState(
-            site, hosts, templates, catalogue.list_patches(session), demand,
-            now, precache.demand(session, site),
-            tuple(host.name for host in alive
-                  if host.role == objects.REPOSITORY),
-            networks.of_site(session, site),
-            boot_set_demand.read(session, site, self._conf.lazy, now))
-        return generation, plans.current_plan(session, site), state
 
     def _is_worth_it(self, site_model, current, solution, objective):
         """Return whether a solution improves enough on the current plan."""

@@ -14,10 +14,10 @@ from unittest import mock
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.endpoints import agents
-from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
+from diffcache_openstack.sites import maps
 from tests.unit.db import database
 
 
@@ -28,7 +28,7 @@ class TestMaps(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
-        self.maps = site_maps.Maps(self.conf, self.database)
+        self.maps = maps.Maps(self.conf, self.database)
         self.write(sites.put_host, database.host('h1'), database.at(0))
 
     def get(self, known=None):
@@ -116,7 +116,7 @@ class TestMaps(database.DatabaseTest):
 
     def test_conductor_that_begins_sends_it_once_more(self):
         known = self.get().generation
-        other = site_maps.Maps(self.conf, self.database)
+        other = maps.Maps(self.conf, self.database)
         self.assertEqual({database.SITE}, other.note_options())
         self.assertGreater(other.update(database.SITE, None).generation, known)
 
@@ -135,18 +135,18 @@ class TestViews(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
-        self.views = site_maps.Views(site_maps.Maps(self.conf, self.database))
+        self.views = maps.Maps(self.conf, self.database)
         self.write(sites.put_host, database.host('h1'), database.at(0))
 
     def test_made_once_per_generation(self):
-        self.assertIs(self.views.get(database.SITE),
-                      self.views.get(database.SITE))
+        self.assertIs(self.views.view(database.SITE),
+                      self.views.view(database.SITE))
 
     def test_change_makes_a_new_one(self):
-        before = self.views.get(database.SITE)
+        before = self.views.view(database.SITE)
         self.write(catalogue.put_template, database.template(1),
                    database.at(0))
-        after = self.views.get(database.SITE)
+        after = self.views.view(database.SITE)
         self.assertGreater(after.generation, before.generation)
         self.assertEqual([], list(before.templates))
         self.assertEqual([database.template(1).id],
@@ -154,4 +154,4 @@ class TestViews(database.DatabaseTest):
 
     def test_host_that_the_map_does_not_have_holds_nothing(self):
         self.assertEqual(
-            frozenset(), self.views.get(database.SITE).holdings('h9'))
+            frozenset(), self.views.view(database.SITE).holdings('h9'))

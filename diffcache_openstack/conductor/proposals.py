@@ -26,8 +26,6 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
 from diffcache_openstack.conductor import agent_notifier
-from diffcache_openstack.conductor.planning import model
-from diffcache_openstack.conductor.planning import planner as planners
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import proposals
 from diffcache_openstack import objects
@@ -36,6 +34,9 @@ from diffcache_openstack.placement import explain
 from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement.solvers import base as solvers
 from diffcache_openstack.placement import whatif
+from diffcache_openstack.planning import model
+from diffcache_openstack.planning import planner as planners
+from diffcache_openstack.planning import site_state
 from diffcache_openstack.rpc import conductor_control_api
 
 LOG = log.getLogger(__name__)
@@ -178,7 +179,7 @@ class Proposals:
     def _solve(self, site, solver, name, time_limit):
         options = self._conf.planner
         generation, current, state = self._database.read(
-            self._planner.read_state, site)
+            site_state.read, site, self._conf)
         site_model = model.build(state, options)
         if current is not None:
             site_model = site_model.placed_too(current.items)
@@ -191,7 +192,7 @@ class Proposals:
 
     def _model(self, site):
         _generation, _plan, state = self._database.read(
-            self._planner.read_state, site)
+            site_state.read, site, self._conf)
         return model.build(state, self._conf.planner)
 
     def _reason(self, site_model, reason):

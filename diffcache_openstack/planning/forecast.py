@@ -15,7 +15,8 @@ import typing
 
 from oslo_config import cfg
 
-from diffcache_openstack.conductor.planning import model
+from diffcache_openstack.planning import model
+from diffcache_openstack.planning import site_state
 
 
 class Expected(typing.NamedTuple):
@@ -27,7 +28,7 @@ class Expected(typing.NamedTuple):
     requests_per_day: float
 
 
-def expected(state: model.SiteState, options: cfg.ConfigOpts.GroupAttr
+def expected(state: site_state.SiteState, options: cfg.ConfigOpts.GroupAttr
              ) -> list[Expected]:
     """List the demand that a plan would assume, most requests first.
 

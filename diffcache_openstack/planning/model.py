@@ -15,24 +15,17 @@ The placement package numbers templates and hosts and weighs in MB; the
 conductor knows content ids, names and bytes. A :class:`Model` holds both.
 """
 
-import collections.abc
 import dataclasses
-import datetime
 import functools
 import itertools
 import math
-import types
 
 import numpy as np
 from oslo_config import cfg
 from oslo_log import log
-from sqlalchemy import orm
 
 from diffcache_openstack.common import time_windows
 from diffcache_openstack.common import units
-from diffcache_openstack.conductor.planning import boot_sets as boot_set_demand
-from diffcache_openstack.db import history
-from diffcache_openstack.db import networks
 from diffcache_openstack import objects
 from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instance as instances
@@ -40,49 +33,17 @@ from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import auto
+from diffcache_openstack.planning import site_state
+from diffcache_openstack.sites import link_rates
 from diffcache_openstack.sites import site_map as site_maps
 
 LOG = log.getLogger(__name__)
 
 MBIT = 1e6
 SECONDS_PER_DAY = 86400.0
-# Limits of measured rates, in Mbit/s.
-_SLOWEST = 0.001
-_FASTEST = 1e6
-# Older requests than so many half-lives count less than a thousandth.
-HORIZON_HALF_LIVES = 10
 # Images of less are planned as if they had so much: an empty image exists,
 # and the model knows no size of zero.
 _SMALLEST = 4096
-
-
-@dataclasses.dataclass(frozen=True)
-class SiteState:
-    """The state of a site that its plan depends on.
-
-    :param hosts: the living compute hosts of the site; their ``holdings``
-        are what needs no transfer
-    :param templates: the whole catalogue
-    :param patches: the whole catalogue
-    :param demand: past requests at the site
-    :param now: the instant from which their age counts
-    :param jobs: what precache jobs want
-    :param repositories: names of the repositories that are alive
-    :param networks: by host, what it reported of its links and fills
-    :param boot_sets: what boots read of images, and where that may be
-    """
-
-    site: str
-    hosts: list[objects.Host]
-    templates: list[objects.Template]
-    patches: list[objects.Patch]
-    demand: list[history.Demand]
-    now: datetime.datetime
-    jobs: list[objects.PrecacheDemand] = dataclasses.field(
-        default_factory=list)
-    repositories: tuple[str, ...] = ()
-    networks: 'Networks' = dataclasses.field(default_factory=dict)
-    boot_sets: boot_set_demand.Demand = boot_set_demand.NO_DEMAND
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +137,8 @@ def _prioritised(valued):
     return items
 
 
-def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
+def build(state: site_state.SiteState, options: cfg.ConfigOpts.GroupAttr
+          ) -> Model:
     """Build the instance of a site.
 
     Images with the same content are one template. Of a large catalogue only
@@ -216,16 +178,6 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
                  patches, _fill_limits(state, hosts))
 
 
-def horizon(now: datetime.datetime, options: cfg.ConfigOpts.GroupAttr
-            ) -> datetime.datetime:
-    """Return the instant before which requests no longer matter.
-
-    :param options: the group [planner]
-    """
-    return now - datetime.timedelta(
-        seconds=HORIZON_HALF_LIVES * options.half_life)
-
-
 def objective_of(site: str, options: cfg.ConfigOpts.GroupAttr
                  ) -> objectives.Objective:
     """Return what the plans of a site minimize.
@@ -236,73 +188,10 @@ def objective_of(site: str, options: cfg.ConfigOpts.GroupAttr
         options.site_objective.get(site, options.objective)]
 
 
-Networks = collections.abc.Mapping[str, objects.HostNetwork]
-
-
-def read_links(session: orm.Session, site: str,
-               options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
-    """Return the links of a site's hosts, with those that they measured.
-
-    :param options: the group [planner]
-    """
-    reported = networks.of_site(session, site) \
-        if options.measured_bandwidths else {}
-    return links_of(site, options, reported)
-
-
-def links_of(site: str, options: cfg.ConfigOpts.GroupAttr,
-             reported: Networks = types.MappingProxyType({})
-             ) -> objects.Links:
-    """Return the links of a site's hosts.
-
-    :param options: the group [planner]
-    :param reported: by host, what it measured; used if the options say so
-    """
-    peer = options.peer_bandwidth
-    repository = float(options.site_repository_bandwidth.get(
-        site, options.repository_bandwidth))
-    measured = reported if options.measured_bandwidths else {}
-    peers = {**_rates(measured, lambda network: [network.peer_mbps]),
-             **options.host_peer_bandwidth}
-    repositories = {
-        **_rates(measured, lambda network: [
-            each.mbps for each in network.repositories]),
-        **options.host_repository_bandwidth}
-    return objects.Links(
-        local=options.local_bandwidth, peer=peer, repo=repository,
-        hosts=[objects.HostLinks(
-            host=name, peer=float(peers.get(name, peer)),
-            repo=float(repositories.get(name, repository)))
-            for name in sorted({*peers, *repositories})],
-        repositories=_repository_links(site, options))
-
-
-def _rates(measured, rates_of):
-    """Return the highest of the rates that each host measured, if any.
-
-    A host may report anything: its seconds have to stay finite and above 0.
-    """
-    found = {host: [mbps for mbps in rates_of(network) if mbps]
-             for host, network in measured.items()}
-    return {host: min(max(_SLOWEST, *rates), _FASTEST)
-            for host, rates in found.items() if rates}
-
-
-def _repository_links(site, options):
-    """Return the repositories that are named in options, and their rates."""
-    found = {}
-    for place, mbps in options.named_repository_bandwidth.items():
-        of_site, _, name = place.rpartition('/')
-        if of_site == site or not of_site and name not in found:
-            found[name] = float(mbps)
-    return [objects.RepositoryLink(name=name, mbps=mbps)
-            for name, mbps in sorted(found.items())]
-
-
 def _bandwidths(state, hosts, options):
     """Return the links of each host: its own, where they are known."""
-    links = site_maps.to_links(links_of(state.site, options,
-                                        state.networks))
+    links = site_maps.to_links(link_rates.links_of(
+        state.site, options, state.networks))
     each = [links.of(name) for name in hosts]
     return instances.Bandwidths(
         local=np.array([own.local for own in each]),

@@ -12,13 +12,15 @@
 import datetime
 import math
 
-from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import history
 from diffcache_openstack import objects
 from diffcache_openstack.placement import instance
 from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placement
+from diffcache_openstack.planning import model
+from diffcache_openstack.planning import site_state
+from diffcache_openstack.sites import link_rates
 from tests import base
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -70,7 +72,7 @@ class ModelTest(base.TestCase):
                  'templates': [template(B), template(A)],
                  'patches': [patch(PATCH_AB, A, B)], 'demand': [],
                  'now': NOW, **values}
-        return model.build(model.SiteState(**state), self.options.planner)
+        return model.build(site_state.SiteState(**state), self.options.planner)
 
 
 class TestBuild(ModelTest):
@@ -120,7 +122,7 @@ class TestBuild(ModelTest):
 
     def test_what_is_beyond_the_horizon_hardly_counts(self):
         self.set(prior=0.0)
-        age = NOW - model.horizon(NOW, self.options.planner)
+        age = NOW - site_state.horizon(NOW, self.options.planner)
         old = self.build(demand=[past('h1', A, age=age.total_seconds())])
         new = self.build(demand=[past('h1', A)])
         self.assertLess(old.instance.rates[0, 0],
@@ -169,11 +171,11 @@ class TestBuild(ModelTest):
         self.assertEqual([7.5, 7.5],
                          self.build().instance.bandwidths.repo.tolist())
         self.assertEqual(
-            100.0, model.links_of('other', self.options.planner).repo)
+            100.0, link_rates.links_of('other', self.options.planner).repo)
 
     def test_measured_rates_are_limited(self):
         self.set(measured_bandwidths=True)
-        found = model.links_of('edge', self.options.planner, {
+        found = link_rates.links_of('edge', self.options.planner, {
             name: objects.HostNetwork(peer_mbps=mbps, repositories=[
                 objects.RepositoryStanding(name='hub', mbps=mbps),
                 objects.RepositoryStanding(name='dead')])
@@ -202,7 +204,7 @@ class TestBuild(ModelTest):
                     repositories=alive).instance.bandwidths.repo.tolist())
         self.assertEqual(
             [('far', 2.0), ('near', 100.0)],
-            [(each.name, each.mbps) for each in model.links_of(
+            [(each.name, each.mbps) for each in link_rates.links_of(
                 'third', self.options.planner).repositories])
 
     def test_what_hosts_hold_is_placed(self):
@@ -320,7 +322,7 @@ class TestPrecacheJobs(ModelTest):
             'host': 'h1', 'content_id': content, 'requests': 10.0, **values})
 
     def build_with(self, *jobs):
-        return model.build(model.SiteState(
+        return model.build(site_state.SiteState(
             'edge', [host('h1'), host('h2')],
             [template(A), template(B), template(C)], [], [], NOW,
             list(jobs)), self.options.planner)
@@ -338,7 +340,7 @@ class TestPrecacheJobs(ModelTest):
         self.assertEqual(((0, 1), (1, 1)), found.instance.pinned.templates)
 
     def test_pins_without_room_are_left_out_lightest_first(self):
-        found = model.build(model.SiteState(
+        found = model.build(site_state.SiteState(
             'edge', [host('h1', 1500 * MB)], [template(A), template(B)], [],
             [], NOW, [self.wanted(A, pinned=True, requests=1.0),
                       self.wanted(B, pinned=True)]), self.options.planner)

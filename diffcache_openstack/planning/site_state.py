@@ -1,0 +1,104 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The state of a site that its plans depend on."""
+
+import dataclasses
+import datetime
+
+from oslo_config import cfg
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import history
+from diffcache_openstack.db import networks
+from diffcache_openstack.db import plans
+from diffcache_openstack.db import precache
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base
+from diffcache_openstack.planning import boot_sets as boot_set_demand
+from diffcache_openstack.sites import link_rates
+
+# Older requests than so many half-lives count less than a thousandth.
+HORIZON_HALF_LIVES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteState:
+    """The state of a site that its plan depends on.
+
+    :param hosts: the living compute hosts of the site; their ``holdings``
+        are what needs no transfer
+    :param templates: the whole catalogue
+    :param patches: the whole catalogue
+    :param demand: past requests at the site
+    :param now: the instant from which their age counts
+    :param jobs: what precache jobs want
+    :param repositories: names of the repositories that are alive
+    :param networks: by host, what it reported of its links and fills
+    :param boot_sets: what boots read of images, and where that may be
+    """
+
+    site: str
+    hosts: list[objects.Host]
+    templates: list[objects.Template]
+    patches: list[objects.Patch]
+    demand: list[history.Demand]
+    now: datetime.datetime
+    jobs: list[objects.PrecacheDemand] = dataclasses.field(
+        default_factory=list)
+    repositories: tuple[str, ...] = ()
+    networks: link_rates.Networks = dataclasses.field(default_factory=dict)
+    boot_sets: boot_set_demand.Demand = boot_set_demand.NO_DEMAND
+
+
+def horizon(now: datetime.datetime, options: cfg.ConfigOpts.GroupAttr
+            ) -> datetime.datetime:
+    """Return the instant before which requests no longer matter.
+
+    :param options: the group [planner]
+    """
+    return now - datetime.timedelta(
+        seconds=HORIZON_HALF_LIVES * options.half_life)
+
+
+def read(session: orm.Session, site: str, conf: cfg.ConfigOpts
+         ) -> tuple[int, objects.Plan | None, SiteState]:
+    """Read the state that a plan of a site depends on.
+
+    :returns: the generation of the current plan, that plan, the state
+    :raises NotFound: no living compute host, or nothing in the catalogue
+    """
+    now = base.now()
+    generation = plans.generation(session, site)
+    alive = [host for host in sites.map_hosts(session, site)
+             if host.alive]
+    hosts = [host for host in alive if host.role == objects.COMPUTE]
+    if not hosts:
+        raise exceptions.NotFound(
+            f'Site {site} has no living compute host to plan for; start'
+            f' diffcache-agent on its hosts.')
+    templates = catalogue.list_templates(session)
+    if not templates:
+        raise exceptions.NotFound(
+            'The catalogue is empty, so there is nothing to plan;'
+            ' register an image at the repository.')
+    demand = history.demand(session, site, horizon(now, conf.planner))
+    state = SiteState(
+        site, hosts, templates, catalogue.list_patches(session), demand,
+        now, precache.demand(session, site),
+        tuple(host.name for host in alive
+              if host.role == objects.REPOSITORY),
+        networks.of_site(session, site),
+        boot_set_demand.read(session, site, conf.lazy, now))
+    return generation, plans.current_plan(session, site), state
