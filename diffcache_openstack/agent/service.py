@@ -404,7 +404,7 @@ class Agent(service.Service):
         return cached_volumes.CachedVolumes(
             engine, cached_volumes.Options(
                 tuple(conf.origins), conf.sequential_cutoff,
-                conf.reconnect_delay, conf.admission, conf.guest_page_cache),
+                conf.reconnect_delay, conf.admission),
             self._state / 'ssd_cache.json',
             volume_sizes.Rules(
                 conf.policy, conf.epoch, conf.shortest_epoch, epochs.Rules(

@@ -375,19 +375,6 @@ class LocalClient:
         self._ask('POST', _volume_path(volume_id) + '/expected',
                   {'host': host}, timeout=timeout)
 
-    def report_page_cache(self, server_id: str, size: int,
-                          volumes: list[str]) -> None:
-        """Report the size of a server's page cache.
-
-        :param size: in bytes
-        :param volumes: that the server has in this host's SSD cache
-        :raises NotFound: the host has no SSD cache, or the agent is older
-            than this call
-        """
-        server = urllib.parse.quote(server_id, safe='')
-        self._ask('PUT', f'/v1/ssd-cache/guests/{server}',
-                  {'page_cache': size, 'volumes': volumes})
-
     def set_volume_mode(self, volume_id: str, mode: str,
                         timeout: float = 60.0) -> None:
         """Change what this host's SSD cache does with a volume.

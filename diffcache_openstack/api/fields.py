@@ -103,8 +103,7 @@ VOLUME_CACHE = Resource('volume_cache', {
     **_open('id', 'server_id', 'project_id', 'mode', 'state', 'limit',
             'blocks', 'dirty', 'reads', 'writes', 'hits', 'misses',
             'evictions', 'bypassed', 'min', 'max', 'weight', 'priority',
-            'sla', 'generation', 'explain', 'admission', 'guest_page_cache',
-            'losses',
+            'sla', 'generation', 'explain', 'admission', 'losses',
             'updated_at'),
     **_closed('host')})
 

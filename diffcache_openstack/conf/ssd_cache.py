@@ -210,17 +210,6 @@ this host, to cache the blocks that the host before had cached. Of each volume
 they are at most 512 MiB, and none is evicted for them. 0 reads none: such a
 volume begins empty, with a size by the curve of the host before.
 '''),
-    cfg.BoolOpt(
-        'guest_page_cache',
-        default=True,
-        help='''
-Whether sizes follow the page caches of guests: what these have is not read
-from volumes again. When a guest's page cache changes by more than a fifth, the
-next sizes are decided by what is expected of its volumes then, and not by what
-they requested before. Nova has to ask for the statistics (``[libvirt]
-mem_stats_period_seconds`` in nova.conf above 0), and the guest needs a driver
-of the balloon. With ``false``, sizes follow an epoch later.
-'''),
     cfg.IntOpt(
         'reconnect_delay',
         default=600,

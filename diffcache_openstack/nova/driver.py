@@ -39,7 +39,6 @@ from diffcache_openstack.nova import final_saves
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import lazy_guests
 from diffcache_openstack.nova import options
-from diffcache_openstack.nova import page_caches
 from diffcache_openstack.nova import resuming
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
@@ -99,9 +98,6 @@ class LibvirtDriver(driver.LibvirtDriver):
                                         CONF.diffcache.unknown_policy)
         volumes.install()
         self._volumes = volumes.VolumeCache(client, tally, _notes())
-        self._page_caches = page_caches.PageCacheWatch(
-            self._active_guests, client, tally,
-            CONF.libvirt.mem_stats_period_seconds)
         backends.install(self.image_backend, checks.IMAGES_TYPES,
                          self._fetcher)
 
@@ -112,7 +108,6 @@ class LibvirtDriver(driver.LibvirtDriver):
         resuming.Resumer(self._active_guests, (
             volume_waits.VolumeWait(self._volumes.client),
             self._lazy_wait)).start()
-        self._page_caches.start()
         threading.Thread(target=self._give_back_volumes, daemon=True,
                          name='diffcache-volumes').start()
 

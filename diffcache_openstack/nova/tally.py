@@ -29,7 +29,6 @@ FALLBACKS = 'fallbacks'
 UNSAVED = 'unsaved'
 LAZY = 'lazy'
 UNCACHED = 'uncached_volumes'
-SILENT = 'guests_without_statistics'
 
 
 class Tally:
@@ -48,7 +47,7 @@ class Tally:
         self._last = document.get('last_fallback')
         self._counts = {name: _counter(document.get(name))
                         for name in (DELIVERED, PASSED, FALLBACKS, UNSAVED,
-                                     LAZY, UNCACHED, SILENT)}
+                                     LAZY, UNCACHED)}
         self._unreported = _counter(document.get('unreported'))
 
     def delivered(self, way: str, wan_bytes: int) -> None:
@@ -82,12 +81,6 @@ class Tally:
         """Count a volume that is not in the SSD cache as its type says."""
         with self._lock:
             self._counts[UNCACHED][reason] += 1
-            self._write()
-
-    def without_statistics(self) -> None:
-        """Count a server with cached volumes and no memory statistics."""
-        with self._lock:
-            self._counts[SILENT]['page_cache'] += 1
             self._write()
 
     def unsaved(self, reason: str) -> int:

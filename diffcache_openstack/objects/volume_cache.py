@@ -115,7 +115,6 @@ class VolumeCache(base.DiffCacheObject):
     Counts are in blocks, since the cache was started; ``limit`` is the size of
     the partition. ``min`` to ``admission`` are what the volume is to have;
     ``explain`` says why it has this size, in sentences with numbers.
-    ``guest_page_cache`` is that of the server, none if it is unknown.
     ``losses`` are what its storage lost, for which its flushes fail: offset
     and length in bytes, such as ``1048576+4096``.
 
@@ -148,8 +147,6 @@ class VolumeCache(base.DiffCacheObject):
         'admission': fields.NonNegativeIntegerField(nullable=True,
                                                     default=None),
         'generation': fields.NonNegativeIntegerField(default=0),
-        'guest_page_cache': fields.NonNegativeIntegerField(
-            nullable=True, default=None),
         'losses': fields.ListOfStringsField(max_items=MOST_LOSSES,
                                             default=[]),
         'explain': fields.ListOfStringsField(max_items=MOST_LINES,

@@ -50,7 +50,7 @@ def volume(volume_id=VOLUME, **values):
         'hits': 4500, 'misses': 1500, 'evictions': 20, 'bypassed': 7,
         'min': 0, 'max': 512, 'weight': 1.0, 'priority': None,
         'sla': 'hit=0.9', 'admission': 2, 'generation': 2,
-        'guest_page_cache': 30720, 'losses': ['1048576+4096'],
+        'losses': ['1048576+4096'],
         'explain': ['412 blocks move to other volumes',
                     '100 of 120 blocks, 75.0% hits'],
         'curve': objects.VolumeCurve(

@@ -38,7 +38,6 @@ from diffcache_openstack.agent.local import messages
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.local import versions as local_versions
-from diffcache_openstack.agent.ssdcache import page_caches
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.ssdcache import wanted as wanted_volumes
 from diffcache_openstack.common import exceptions
@@ -128,8 +127,6 @@ _ROUTES = routing.Map([
                  methods=['DELETE'], endpoint='give_volume_back'),
     routing.Rule('/v1/ssd-cache/volumes/<volume_id>/forgotten',
                  methods=['POST'], endpoint='forget_volume'),
-    routing.Rule('/v1/ssd-cache/guests/<server_id>', methods=['PUT'],
-                 endpoint='note_page_cache'),
     routing.Rule('/v1/fallbacks', methods=['POST'], endpoint='fallback'),
 ])
 # What Glance's cache driver needs: files of images, no path of this host, no
@@ -359,11 +356,6 @@ class LocalApi:
 
     def _forget_volume(self, _request, volume_id):
         self._volumes().forget(_volume(volume_id))
-        return wrappers.Response(status=204)
-
-    def _note_page_cache(self, request, server_id):
-        self._volumes().note_page_cache(server_id, *page_caches.parse(
-            server_id, messages.read_json(request)))
         return wrappers.Response(status=204)
 
     def _send_file(self, request, image_id):

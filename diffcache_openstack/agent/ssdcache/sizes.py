@@ -37,7 +37,6 @@ _STATIC, _LATENCY, _SLA, _PRIORITY = 'static', 'latency', 'sla', 'priority'
 _Wanted = collections.abc.Mapping[str, wishes.Wanted]
 _Limits = collections.abc.Mapping[str, int]
 _Epochs = collections.abc.Mapping[str, engines.Epoch]
-_Curves = collections.abc.Mapping[str, _native.HitCurve]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,14 +116,12 @@ class Sizes:
             for volume in volumes], cache).sizes
 
     def decide(self, known: _Wanted, limits: _Limits, found: _Epochs,
-               cache: sizing.Cache, expected: _Curves
-               ) -> dict[str, int]:
+               cache: sizing.Cache) -> dict[str, int]:
         """Return the sizes for the next epoch.
 
         :param limits: sizes in the epoch that ended
         :param found: what was requested in it
         :param cache: what is divided
-        :param expected: curves of the next epoch, where they are another's
         :raises SizingError: no sizes suit the volumes
         """
         self.epochs = found
@@ -135,8 +132,7 @@ class Sizes:
         measured = self._latencies.update(found)
         volumes = []
         for name, wanted in known.items():
-            curve = expected.get(name) or self._curve(name)
-            volume = self._volume(name, wanted, curve, cache)
+            volume = self._volume(name, wanted, self._curve(name), cache)
             if name in measured:
                 volume = dataclasses.replace(
                     volume, **measured[name]._asdict())

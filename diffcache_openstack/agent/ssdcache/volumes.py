@@ -26,7 +26,6 @@ from diffcache_openstack.agent.ssdcache import early_ends
 from diffcache_openstack.agent.ssdcache import filters as volume_filters
 from diffcache_openstack.agent.ssdcache import limits
 from diffcache_openstack.agent.ssdcache import moves as volume_moves
-from diffcache_openstack.agent.ssdcache import page_caches
 from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
 from diffcache_openstack.agent.ssdcache import wanted as wishes
 from diffcache_openstack.agent.ssdcache import wear as wear_budget
@@ -54,14 +53,12 @@ class Options:
     :ivar sequential: of volumes that do not have a number of their own
     :ivar reconnect_delay: seconds for which guests wait for the cache
     :ivar admission: of volumes that do not have a number of their own
-    :ivar page_caches: whether sizes follow the page caches of guests
     """
 
     origins: tuple[str, ...] = ('/dev',)
     sequential: int = 0
     reconnect_delay: int = 600
     admission: int = 1
-    page_caches: bool = True
 
 
 class CachedVolumes:
@@ -95,7 +92,6 @@ class CachedVolumes:
         self._limits = limits.Limits(engine)
         self._division = division.Division(engine, self._sizes, self._limits)
         self._moves = moves
-        self._page_caches = page_caches.PageCaches()
         self._early_ends = early_ends.EarlyEnds(rules.changes.hysteresis)
         self._has_curves = True
         # One volume's commands may wait for its storage, which may hang: they
@@ -126,12 +122,10 @@ class CachedVolumes:
         :returns: ``capacity``, ``policy``, ``epoch`` in seconds, ``decisions``
             (see :meth:`.sizes.Sizes.decisions`), ``wear`` (see
             :meth:`.wear.Wear.status`; none without a budget), ``moves`` (see
-            :meth:`.moves.Moves.status`), ``page_caches`` (see
-            :meth:`.page_caches.PageCaches.status`), ``flushes`` of volumes in
+            :meth:`.moves.Moves.status`), ``flushes`` of volumes in
             write-back by what became of them, and ``volumes``, each with
-            what the engine has of it, what is ``wanted``, what of this is in
-            ``overrides``, and blocks of its ``guest_page_cache``, none if it
-            is unknown
+            what the engine has of it, what is ``wanted``, and what of this
+            is in ``overrides``
         :raises RetryableError: the cache cannot be reached
         """
         rules = self.rules
@@ -140,17 +134,14 @@ class CachedVolumes:
                 'decisions': self._sizes.decisions(),
                 'wear': self._filters.wear and self._filters.wear.status(),
                 'moves': self._moves and self._moves.status(),
-                'page_caches': self._page_caches.status(),
                 'flushes': dict(self.flushes),
                 'volumes': self._described()}
 
     def _described(self) -> dict[str, typing.Any]:
         states = self._engine.volumes()
         known = self._known(states)
-        sizes = self._page_caches.sizes()
         return {name: {
             **dataclasses.asdict(state),
-            'guest_page_cache': sizes.get(name),
             'wanted': dataclasses.asdict(known[name]),
             'overrides': dataclasses.asdict(self._store.overrides(name))}
             for name, state in states.items()}
@@ -580,15 +571,6 @@ class CachedVolumes:
         attached.find(self._engine.volumes(), name)
         self._engine.invalidate(name)
 
-    def note_page_cache(self, server_id: str, blocks: int,
-                        volumes: tuple[str, ...]) -> None:
-        """Note the size of a server's page cache, unless it is not followed.
-
-        :param volumes: that the server has in the cache
-        """
-        if self._options.page_caches:
-            self._page_caches.note(server_id, blocks, volumes)
-
     def end_epoch(self) -> None:
         """End an epoch, and give volumes the sizes that its requests suit.
 
@@ -642,32 +624,23 @@ class CachedVolumes:
         if not found or not cache.capacity:
             return
         limits = {name: state.limit for name, state in states.items()}
-        foreseen = self._foresee(found, limits, early)
         curves = {name: epoch.curve for name, epoch in found.items()}
         self._early_ends.end(curves, states)
         try:
             sizes = self._sizes.decide(self._known(states), limits, found,
-                                       cache, foreseen.curves)
+                                       cache)
             self._limits.change(sizes)
         except exceptions.DiffCacheError as error:
             self._sizes.note_failure(error)
             raise
         finally:
             states = self._engine.volumes()
-            self._early_ends.begin({**curves, **foreseen.curves}, states)
+            self._early_ends.begin(curves, states)
             self._sizes.add_reasons([
-                *early, *foreseen.explain, *self._filters.end_epoch(
+                *early, *self._filters.end_epoch(
                     states, self._known(states), self._sizes.saved_us)])
         if sizes != limits:
             LOG.info('Sizes of volumes in the SSD cache are %s', sizes)
-
-    def _foresee(self, found: collections.abc.Mapping[str, engines.Epoch],
-                 limits: dict[str, int], early: list[str]
-                 ) -> page_caches.Foreseen:
-        if early:
-            self._page_caches.skip_epoch()
-            return page_caches.Foreseen({}, [])
-        return self._page_caches.end_epoch(found, limits)
 
     def _check_origin(self, origin: str) -> None:
         if origins.is_allowed(origin, self._options.origins):

@@ -29,11 +29,11 @@ _VOLUME = common.closed({
     'min': common.COUNT, 'max': common.COUNT_OR_NULL,
     'weight': common.NUMBER, 'priority': common.NUMBER_OR_NULL,
     'sla': common.TEXT_OR_NULL, 'admission': common.COUNT_OR_NULL,
-    'guest_page_cache': common.COUNT_OR_NULL, 'losses': _TEXTS,
+    'losses': _TEXTS,
     'generation': common.COUNT,
     'explain': _TEXTS, 'updated_at': common.INSTANT},
     # Which earlier versions lack.
-    ['admission', 'guest_page_cache'])
+    ['admission'])
 
 LIST_QUERY = common.paged_query({
     'server_id': {'type': 'string', 'minLength': 1, 'maxLength': 64,

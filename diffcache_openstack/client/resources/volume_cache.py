@@ -56,8 +56,6 @@ class VolumeCache(base.Resource):
     sla = resource.Body('sla')
     #: A block is cached at this reference to it; None: as the host has it.
     admission = resource.Body('admission', type=int)
-    #: Blocks of the page cache of its server; None if it is unknown.
-    guest_page_cache = resource.Body('guest_page_cache', type=int)
     #: What its storage lost, for which its flushes fail: OFFSET+LENGTH.
     losses = resource.Body('losses', type=list)
     generation = resource.Body('generation', type=int)

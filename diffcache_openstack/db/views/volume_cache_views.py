@@ -108,7 +108,7 @@ def _visible(viewer):
 def _entry(row):
     entry = listing.plain(row)
     # Reports of earlier releases lack these.
-    return {'admission': None, 'guest_page_cache': None, 'losses': [],
+    return {'admission': None, 'losses': [],
             **json.loads(entry.pop('document')), **entry}
 
 

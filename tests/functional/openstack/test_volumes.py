@@ -64,24 +64,6 @@ sum() {{ $b dd if=/dev/vdb bs={BLOCK} count={BLOCKS} 2>/dev/null \\
 done) &
 '''
 
-# It reads a part of a volume, and forgets it, again and again. The time is no
-# multiple of an epoch, so that a change is within one sooner or later.
-CACHED_MIB = 32
-# The device stays open: the kernel drops the pages of one that is closed.
-FORGET = f'''
-b=/bin/busybox
-(while :; do
-    until [ -b /dev/vdb ]; do $b usleep 100000; done
-    exec 9</dev/vdb
-    $b dd if=/dev/vdb of=/dev/null bs=1048576 count={CACHED_MIB} 2>/dev/null
-    echo "volume boot=$count held" >/dev/ttyS0
-    $b sleep 50
-    echo 3 >/proc/sys/vm/drop_caches
-    echo "volume boot=$count forgotten" >/dev/ttyS0
-    $b sleep 45
-done) &
-'''
-
 NOT_ENOUGH = f'[ $round -lt {ROUNDS} ]'
 NOT_GROWN = f'[ $($b cat /sys/block/vdb/size) -eq {1 << 21} ]'
 
@@ -384,43 +366,6 @@ class TestRoom(VolumeTest):
             self.assert_avoids(server, third)
         self.storage.extend_volume(volume, 2)
         self.assertEqual('0', self.guest_said(server, 'done')['wrong'])
-        self.detach(server, volume)
-
-
-class TestPageCache(VolumeTest):
-    """The page cache of a real guest, whose kernel says how large it is."""
-
-    def page_cache(self, volume):
-        """Blocks of the page cache above a volume, as the agent knows it."""
-        return self.cached()[volume]['guest_page_cache']
-
-    def test_what_a_guest_holds_and_forgets_is_seen(self):
-        volume = self.volume(self.volume_type(TYPE))
-        server = self.working(FORGET)
-        self.attach(server, volume)
-        self.guest_said(server, 'held')
-        blocks = CACHED_MIB << 8
-        held = self.wait_until(
-            lambda: (found := self.page_cache(volume)) is not None
-            and found >= blocks and found,
-            'the host knows what the guest holds', SECONDS)
-        self.guest_said(server, 'forgotten')
-        self.wait_until(
-            lambda: self.page_cache(volume) <= held - blocks // 2,
-            'the host knows that the guest has forgotten it', SECONDS)
-        self.assertGreater(
-            self.local.ssd_cache()['page_caches']['guests'], 0)
-        # The service knows it after an epoch.
-        shown = self.wait_until(
-            lambda: self.type(f'volume cache show {volume} -f json')[
-                'guest_page_cache'], 'the service knows it', SECONDS)
-        self.assertGreater(shown, 0)
-        self.wait_until(
-            lambda: any('page cache shrank' in line or 'page cache grew' in
-                        line for line in self.type(
-                            f'volume cache explain {volume} -f json')[
-                                'reasons']),
-            'a change is explained', 2 * SECONDS)
         self.detach(server, volume)
 
 

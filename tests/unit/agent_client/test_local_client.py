@@ -146,7 +146,6 @@ class TestAnswers(LocalClientTest):
         self.client.set_volume_mode('v', 'write-around')
         self.client.resize_volume('v')
         self.client.disconnect_volume('v')
-        self.client.report_page_cache('a/server', 4096, ['v'])
         self.client.drain_volume('v', 2.5, True)
         self.client.give_volume_back('v')
         self.client.forget_volume('v')
@@ -158,8 +157,6 @@ class TestAnswers(LocalClientTest):
              {'mode': 'write-around'}, None),
             ('POST', '/v1/ssd-cache/volumes/v/resize', None, None),
             ('POST', '/v1/ssd-cache/volumes/v/disconnect', None, None),
-            ('PUT', '/v1/ssd-cache/guests/a%2Fserver',
-             {'page_cache': 4096, 'volumes': ['v']}, None),
             ('PUT', '/v1/ssd-cache/volumes/v/leave',
              {'seconds': 2.5, 'leaves': True}, None),
             ('DELETE', '/v1/ssd-cache/volumes/v/leave', None, None),

@@ -50,7 +50,7 @@ FINGERPRINTS = {
     'SavedVersion': '1.0-4dfac3c8cc19f08bd8a84e55fcff38c9',
     'SizingDecision': '1.0-92c1fbdb009e5425e9997a4f7a881891',
     'SsdCache': '1.0-4c5458cbc81c6291ac433499dbaa5cb6',
-    'VolumeCache': '1.0-6ed729506ecd92e443f09a56822cbad8',
+    'VolumeCache': '1.0-42c195ab6c1c822387e74104021eaebe',
     'VolumeCurve': '1.0-fae6af2e2603dfe097fd2546d53882d1',
     'VolumeUse': '1.0-c7dabfb04b60b5f6b4218cbeadc7cb0b',
     'SiteMap': '1.0-05e34adb0af37cd3c08e243e2e591e2b',

@@ -43,7 +43,6 @@ _SHOWN: list[formats.Column] = [
     ('Maximum', 'max', formats.Blocks), ('Weight', 'weight', None),
     ('Priority', 'priority', None), ('SLA', 'sla', None),
     ('Admission', 'admission', None),
-    ('Guest Page Cache', 'guest_page_cache', formats.Blocks),
     ('Losses', 'losses', formats.Lines),
     ('Reasons', 'explain', formats.Lines),
     ('Updated At', 'updated_at', formats.Time)]
@@ -267,11 +266,9 @@ class Explain(_VolumeCommand, commands.ShowOne):
         volume_id = self.volume_id(parsed_args.volume)
         volume = self.client.get_volume_cache(volume_id)
         found: dict[str, typing.Any] = {
-            'limit': volume.limit, 'explain': volume.explain,
-            'guest_page_cache': volume.guest_page_cache}
+            'limit': volume.limit, 'explain': volume.explain}
         columns: list[formats.Column] = [
             ('Size', 'limit', formats.Blocks),
-            ('Guest Page Cache', 'guest_page_cache', formats.Blocks),
             ('Reasons', 'explain', formats.Lines)]
         if parsed_args.add is not None:
             curve = self.client.volume_curve(volume_id)

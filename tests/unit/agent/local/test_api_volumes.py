@@ -22,7 +22,6 @@ from diffcache_openstack.ssdcache.engines import base as engines
 from tests import base
 
 PATH = '/v1/ssd-cache/volumes/7a1dbe2a'
-GUEST = '/v1/ssd-cache/guests/a-server'
 
 
 class ApiTest(base.TestCase):
@@ -103,12 +102,6 @@ class TestVolumes(ApiTest):
                                        {'host': 'h1.example'})[0])
         self.volumes.expect.assert_called_once_with('7a1dbe2a', 'h1.example')
 
-    def test_the_page_cache_of_a_server(self):
-        self.assertEqual(204, self.ask('PUT', GUEST, {
-            'page_cache': 3 * 4096 + 1, 'volumes': ['7a1dbe2a']})[0])
-        self.volumes.note_page_cache.assert_called_once_with(
-            'a-server', 3, ('7a1dbe2a',))
-
     def test_servers_that_leave(self):
         leave = f'{PATH}/leave'
         self.assertEqual(204, self.ask('PUT', leave, {
@@ -130,8 +123,7 @@ class TestVolumes(ApiTest):
                 ('GET', '/v1/ssd-cache', None), ('DELETE', PATH, None),
                 ('PUT', PATH, {'origin': '/dev/a', 'mode': 'write-through'}),
                 ('POST', f'{PATH}/resize', None),
-                ('POST', f'{PATH}/disconnect', None),
-                ('PUT', GUEST, {'page_cache': 1, 'volumes': []})):
+                ('POST', f'{PATH}/disconnect', None)):
             status, document = self.ask(method, path, body, app)
             self.assertEqual(404, status, (method, path))
             self.assertIn('[ssd_cache] control', str(document))
@@ -152,14 +144,6 @@ class TestVolumes(ApiTest):
                 ('POST', f'{PATH}/expected', {}),
                 ('POST', f'{PATH}/expected', {'host': 'h1/..'}),
                 ('POST', f'{PATH}/expected', {'host': 7}),
-                ('PUT', GUEST, {}), ('PUT', GUEST, {'page_cache': 1}),
-                *(('PUT', GUEST, {'page_cache': size, 'volumes': ['a']})
-                  for size in (-1, True, '1', 1.5, None, 1 << 51)),
-                *(('PUT', GUEST, {'page_cache': 1, 'volumes': names})
-                  for names in ('a', [1], ['a/b'], [''], ['x' * 129],
-                                ['a'] * 257)),
-                ('PUT', '/v1/ssd-cache/guests/a%0Ab',
-                 {'page_cache': 1, 'volumes': ['a']}),
                 ('DELETE', '/v1/ssd-cache/volumes/' + 'x' * 101, None),
                 ('DELETE', '/v1/ssd-cache/volumes/a%0Ab', None)):
             self.assertEqual(400, self.ask(method, path, body)[0], body)

@@ -628,17 +628,6 @@ class TestEarlyEnds(VolumesTest):
             for _look in range(4):
                 self.assertFalse(self.look(a=0))
 
-    def test_what_the_page_caches_of_guests_were_is_left_out(self):
-        for blocks in (1000, 1000, 90_000):
-            self.volumes.note_page_cache('s', blocks, ('a', 'b'))
-        self.look(a=100)
-        self.assertTrue(self.look(a=100))
-        for _look in range(3):
-            self.volumes.note_page_cache('s', 90_000, ('a', 'b'))
-        self.volumes.end_epoch()
-        for decision in self.decisions():
-            self.assertNotIn('page cache', ' '.join(decision['explain']))
-
     def test_without_curves_none_ends(self):
         self.engine.epochs.clear()
         self.volumes.end_epoch()

@@ -52,11 +52,6 @@ class TestVolumes(VolumesTest):
                  'misses', 'sla', 'generation')))
         self.assertIn('75.0% hits', found['explain'][1])
         self.assertNotIn('curve', found)
-        self.assertEqual(30720, found['guest_page_cache'])
-
-    def test_a_host_of_an_earlier_release_reports_no_page_cache(self):
-        self.report('h1', reports.volume(guest_page_cache=None))
-        self.assertIsNone(self.get(PATH)['volume_cache']['guest_page_cache'])
 
     def test_owners_see_theirs_and_no_hosts(self):
         self.assertEqual([reports.VOLUME], self.ids(user='member'))
