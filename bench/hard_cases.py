@@ -45,6 +45,7 @@ import uuid
 
 import machine
 
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.blocks import qemu_img
 from diffcache_openstack.embedded import published
@@ -239,7 +240,8 @@ class PlainRig(Rig):
         packed = output.with_name(f'{output.name}.part')
         # Two hosts of a site would share what arrives at the same time.
         with self._link:
-            agent.server.deliver(agent.site_map.find(image.id), packed)
+            agent.server.deliver(agent.site_map.find(image.id),
+                                 outputs.LocalOutput(packed))
         qemu_img.expand(str(packed), str(output))
         packed.unlink()
 

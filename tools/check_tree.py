@@ -56,7 +56,6 @@ CONFLICT = re.compile(r'^(<{7}|>{7}|\|{7})( |$)')
 # What handles files in directories that other users may change; a descriptor
 # of the directory, not a path, is what its files are handled by.
 FOREIGN = (f'{PACKAGE}/agent/images/delivery/outputs.py',
-           f'{PACKAGE}/agent/local/delivery.py',
            f'{PACKAGE}/agent/privileged/',
            f'{PACKAGE}/versions/disks/', f'{PACKAGE}/versions/guests/',
            f'{PACKAGE}/versions/restore/rollback')

@@ -64,11 +64,10 @@ from diffcache_openstack.agent.lazy import servers as lazy_servers
 from diffcache_openstack.agent.lazy import versions as lazy_versions
 from diffcache_openstack.agent import link
 from diffcache_openstack.agent.local import api as local_api
-from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server as local_server
 from diffcache_openstack.agent.local import usage as usages
-from diffcache_openstack.agent.local import versions as local_versions
+from diffcache_openstack.agent.local import version_delivery
 from diffcache_openstack.agent import metrics as agent_metrics
 from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.repository import catalogue
@@ -246,8 +245,8 @@ class Agent(service.Service):
         pending.clean(self._outputs.find)
         self.requests = request_spool.RequestSpool(self._state / 'requests')
         self.server = serving.ImageServer(
-            self._contents, self.host, self._new_throttle, pending,
-            self.requests, options.serve_mode)
+            self._contents, self.host, self._new_throttle, self._outputs,
+            pending, self.requests, options.serve_mode)
         self.filler = self._new_filler()
 
     def _new_filler(self) -> filling.Filler:
@@ -285,6 +284,10 @@ class Agent(service.Service):
         options = self.conf.agent
         prices = self._prices
         usage = self._usage = usages.Usage(self._state / 'usage.json')
+        self._borrowing = None if self._borrowed is None \
+            else borrowing.Borrowing(
+                self._borrowed, self._builder, self.host, self.transfers,
+                self._new_throttle)
         self._local_images = local_images.LocalImages(
             self.site_map, self._contents, prices,
             recipes.ImageFiles(
@@ -293,13 +296,7 @@ class Agent(service.Service):
                 file_cache.FileCache(self._state / 'files',
                                      options.file_cache_capacity),
                 self._tools),
-            usage, self._new_throttle, self._new_images)
-        self._borrowing = None if self._borrowed is None \
-            else borrowing.Borrowing(
-                self._borrowed, self._builder, self.host, self.transfers,
-                self._new_throttle)
-        self._delivery = delivery.Delivery(
-            self.site_map, self.server, self._outputs, self._borrowing)
+            usage, self._new_throttle, self._new_images, self._borrowing)
         self._learning = self._new_learning()
         read_versions = self._new_lazy_versions()
         self._lazy = lazy_images.LazyImages(
@@ -312,10 +309,12 @@ class Agent(service.Service):
                               self._hydrations, self._boot_sets),
             read_versions)
         self._local_api = local_api.LocalApi(
-            self.status, self._local_images, self._delivery, usage,
-            local_versions.LocalVersions(
-                self.versions, self._lazy, read_versions, self._outputs,
-                self._state / 'versions' / 'delivered'),
+            self.status, self._local_images, self.server, usage,
+            local_api.Versions(
+                self.versions, read_versions,
+                version_delivery.VersionDelivery(
+                    self._lazy, read_versions, self._outputs,
+                    self._state / 'versions' / 'delivered')),
             self._lazy, self._volumes)
 
     def _new_lazy_versions(self) -> lazy_versions.LazyVersions:
@@ -621,7 +620,7 @@ class Agent(service.Service):
         server = agent_endpoint.new_server(
             self._bus, self.name,
             agent_endpoint.AgentManager(
-                self.host, self._delivery, self.filler, self.status,
+                self.host, self.server, self.filler, self.status,
                 self._repository_parts()),
             versions_endpoint.VersionsManager(self.versions),
             volumes_endpoint.VolumesManager(self._volumes),

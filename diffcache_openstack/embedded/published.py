@@ -17,6 +17,7 @@ Plain Nova downloads the compressed qcow2 file from Glance, and converts it.
 import pathlib
 import time
 
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.blocks import qemu_img
 from diffcache_openstack.common import files
@@ -62,7 +63,8 @@ def download(agent: agents.Agent, template: views.TemplateRef,
     :raises DiffCacheError: it cannot be downloaded or converted
     """
     with files.beside(str(output)) as packed:
-        request = agent.server.deliver(template, packed)
+        request = agent.server.deliver(
+            template, outputs.LocalOutput(packed))
         started = time.monotonic()
         qemu_img.expand(str(packed), str(output))
     request.seconds += time.monotonic() - started

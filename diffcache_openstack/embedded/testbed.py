@@ -38,6 +38,7 @@ import typing
 import uuid
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.embedded import published
@@ -316,7 +317,7 @@ class Testbed:
             output: pathlib.Path) -> objects.Request:
         """Send a request to a host's agent."""
         return agent.server.deliver(
-            agent.site_map.find(self._id(image)), output)
+            agent.site_map.find(self._id(image)), outputs.LocalOutput(output))
 
     def download(self, agent: agents.Agent, image: Image,
                  output: pathlib.Path) -> objects.Request:

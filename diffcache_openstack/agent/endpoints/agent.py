@@ -20,7 +20,6 @@ from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images.delivery import serving
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images import status as statuses
-from diffcache_openstack.agent.local import delivery as deliveries
 from diffcache_openstack.agent.repository import arriving_images
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import incoming as incomings
@@ -59,7 +58,7 @@ class AgentManager:
     """The endpoint; :class:`.agent_api.AgentAPI` is the contract.
 
     :param host: this host's state
-    :param delivery: writes images below allowed directories
+    :param server: writes images below allowed directories
     :param filler: follows the plan
     :param status: describes this host
     :param repository: its parts; None where this is no repository
@@ -67,11 +66,11 @@ class AgentManager:
 
     target = agent_api.AgentAPI.target()
 
-    def __init__(self, host: hosts.HostState, delivery: deliveries.Delivery,
+    def __init__(self, host: hosts.HostState, server: serving.ImageServer,
                  filler: filling.Filler, status: statuses.HostStatus,
                  repository: RepositoryParts | None = None) -> None:
         self._host = host
-        self._delivery = delivery
+        self._server = server
         self._filler = filler
         self._status = status
         self._repository = repository
@@ -108,8 +107,8 @@ class AgentManager:
         :raises NotFound: the catalogue has no such template
         """
         serving.check_mode(mode)
-        return self._delivery.deliver(template_id, output, mode,
-                                      contents.Watch())
+        return self._server.deliver_image(template_id, output, mode,
+                                          contents.Watch())
 
     @oslo_messaging.expose
     def register_image(self, ctxt: contexts.RequestContext, path: str,

@@ -17,7 +17,6 @@ rest is :mod:`.failover`. Nothing leaves here unverified: deliveries check
 every leaf against the manifest, local copies are checked before copying.
 """
 
-import collections.abc
 import contextlib
 import dataclasses
 import itertools
@@ -129,7 +128,7 @@ class Builder:
                  ) -> None:
         self.sources = sources
         self._failover = failover.Failover(sources, transfers, host)
-        self._transfers = transfers
+        self.transfers = transfers
         self._held = host.held
         self._single_flight = flights
         self._view = host.site_map.current
@@ -148,14 +147,18 @@ class Builder:
         """
         started = time.monotonic()
         if key.kind == views.TEMPLATES:
-            attempt: typing.Any = _TemplateAttempt(
+            attempt: failover.Attempt = _TemplateAttempt(
                 self, key, dest, throttle, mode, awaited)
         else:
             attempt = _ObjectAttempt(self, key, dest, throttle)
         route, moved, fallbacks = self._failover.first_that_works(key, attempt)
-        return Built(attempt.way(route), attempt.describe(route), moved,
-                     time.monotonic() - started, attempt.seconds(route),
-                     fallbacks, attempt.patch_id(route), route is awaited)
+        # The time that a chain took is that of none of its patches.
+        patch_id = route.patches[0].key.id if len(route.patches) == 1 else None
+        return Built('build' if route.builds
+                     else self.sources.way_of(route.source.host),
+                     attempt.describe(route), moved,
+                     time.monotonic() - started, route.seconds, fallbacks,
+                     patch_id, route is awaited)
 
     def manifest(self, content_id: str,
                  throttle: throttles.Throttle) -> pathlib.Path:
@@ -164,7 +167,7 @@ class Builder:
         :raises DiffCacheError: no source delivers it
         """
         key = views.Key(views.MANIFESTS, content_id)
-        self._bring(key, throttle)
+        self.bring(key, throttle)
         return self._held.path(key)
 
     def target_manifest(self, patch_id: str, patch: Place,
@@ -220,17 +223,12 @@ class Builder:
         return any(self.sources.is_peer(part.host)
                    for part in self.sources.lookup_table().to_object(key))
 
-    def recipe(self, recipe_id: str,
-               throttle: throttles.Throttle) -> transfer.Moved:
-        """Fetch an image file's recipe if the host does not hold it.
+    def bring(self, key: views.Key,
+              throttle: throttles.Throttle) -> transfer.Moved:
+        """Fetch a manifest or a recipe to its place unless it is there.
 
         :raises DiffCacheError: no source delivers it
         """
-        return self._bring(views.Key(views.RECIPES, recipe_id), throttle)
-
-    def _bring(self, key: views.Key,
-               throttle: throttles.Throttle) -> transfer.Moved:
-        """Fetch a small object to its place unless it is there."""
         moved = transfer.Moved()
         while key not in self._held:
             with self._single_flight.share(
@@ -242,12 +240,17 @@ class Builder:
         return moved
 
     @contextlib.contextmanager
-    def borrowed(self, part: routes.Part, throttle: throttles.Throttle
+    def borrowed(self, part: routes.Part | pathlib.Path,
+                 throttle: throttles.Throttle
                  ) -> typing.Iterator[tuple[pathlib.Path, transfer.Moved]]:
         """Yield a part as a local file: the one held, or a staged copy.
 
+        :param part: what is a file already stays that
         :raises DiffCacheError: this source does not deliver it
         """
+        if isinstance(part, pathlib.Path):
+            yield part, transfer.Moved()
+            return
         if self.sources.is_own(part.host):
             with self._held.lease(part.key) as path:
                 yield path, transfer.Moved()
@@ -268,7 +271,7 @@ class Builder:
         if self._retention.keep_planned(part.key, path):
             return
         if part.key.kind != views.PATCHES \
-                or not self._transfers.is_repository(part.host):
+                or not self.transfers.is_repository(part.host):
             return
         view = self._view()
         patch = view.patch(part.key.id)
@@ -298,8 +301,8 @@ class Builder:
         target = self.target(part.key, dest, throttle)
         hosts = [part.host, *self.sources.other_repositories(part)]
         # Another repository continues what one began.
-        delivery = self.deliver(
-            target, [self._transfers.source(host) for host in hosts],
+        delivery = self.transfers.deliver(
+            target, [self.transfers.source(host) for host in hosts],
             throttle)
         if delivery.source is None:
             raise delivery.failures[-1].error
@@ -316,12 +319,6 @@ class Builder:
             manifest = self.manifest(key.id, throttle)
         in_place = dest == self._held.path(key)
         return transfer.Target(key, dest, manifest, in_place)
-
-    def deliver(self, target: transfer.Target,
-                sources: collections.abc.Iterable[orders.Source],
-                throttle: throttles.Throttle) -> orders.Delivery:
-        """See :meth:`.transfers.Transfers.deliver`."""
-        return self._transfers.deliver(target, sources, throttle)
 
     def copy_held(self, key: views.Key, dest: pathlib.Path,
                   throttle: throttles.Throttle) -> None:
@@ -375,7 +372,7 @@ class Builder:
             key, step.dest, self._held.manifest(step.target),
             step.dest == self._held.path(key), step.durable)
         with tracing.span('patch', patch=step.patch.key.id):
-            return self.deliver(
+            return self.transfers.deliver(
                 target, [orders.BuildSource(parts.base, parts.patch)],
                 throttle)
 
@@ -383,8 +380,8 @@ class Builder:
         """Return how the data plane reads a part, and what that cost."""
         if isinstance(source, routes.Part) \
                 and self.sources.is_peer(source.host):
-            return self._transfers.part(source), transfer.Moved()
-        return stack.enter_context(self._as_file(source, throttle))
+            return self.transfers.part(source), transfer.Moved()
+        return stack.enter_context(self.borrowed(source, throttle))
 
     def direct(self, route: routes.Route, stack: contextlib.ExitStack
                ) -> orders.Source:
@@ -394,10 +391,10 @@ class Builder:
         :raises DiffCacheError: it cannot be used (any more)
         """
         if not route.builds:
-            return self._transfers.source(route.source.host)
+            return self.transfers.source(route.source.host)
         base, patch = (
             stack.enter_context(self._held.lease(part.key))
-            if self.sources.is_own(part.host) else self._transfers.part(part)
+            if self.sources.is_own(part.host) else self.transfers.part(part)
             for part in route.parts)
         return orders.BuildSource(base, patch)
 
@@ -408,7 +405,7 @@ class Builder:
 
         :raises DiffCacheError: a source did not deliver
         """
-        with self._as_file(step.base, throttle) as (base, moved_base), \
+        with self.borrowed(step.base, throttle) as (base, moved_base), \
                 self.borrowed(step.patch, throttle) as (patch, moved_patch):
             yield Parts(base, patch, moved_base + moved_patch)
 
@@ -424,15 +421,6 @@ class Builder:
         if step.durable:
             files.sync(step.dest)
         return transfer.Moved(apply_seconds=time.monotonic() - started)
-
-    @contextlib.contextmanager
-    def _as_file(self, source, throttle):
-        """Yield a file, or a part as :meth:`borrowed` does."""
-        if isinstance(source, pathlib.Path):
-            yield source, transfer.Moved()
-        else:
-            with self.borrowed(source, throttle) as borrowed:
-                yield borrowed
 
     def new_staged(self, content_id: str) -> pathlib.Path:
         """Return a path for a template that is needed for a moment."""
@@ -466,7 +454,8 @@ class _Attempt:
     def _deliver(self, candidates, sources) -> failover.Outcome:
         """Order an object from the sources that candidates stand for."""
         target = self._builder.target(self._key, self._dest, self.throttle)
-        delivery = self._builder.deliver(target, sources, self.throttle)
+        delivery = self._builder.transfers.deliver(target, sources,
+                                                   self.throttle)
         failed = tuple(
             self._failed(candidates[failure.source], failure)
             for failure in delivery.failures)
@@ -500,7 +489,7 @@ class _TemplateAttempt(_Attempt):
         direct = list(itertools.takewhile(self._is_direct, candidates))
         if not direct:
             return failover.Outcome(candidates[0],
-                                    self._prepared(candidates[0]))
+                                    self._build(candidates[0]))
         with contextlib.ExitStack() as stack:
             sources = [self._builder.direct(direct[0], stack)]
             # What another route lacks is seen when it is its turn.
@@ -518,16 +507,14 @@ class _TemplateAttempt(_Attempt):
                         or self._sources.is_peer(part.host)
                         for part in route.parts))
 
-    def _prepared(self, route: routes.Route) -> transfer.Moved:
-        if route.builds:
-            return self._build(route)
-        self.read = route.parts
-        self._builder.manifest(self._key.id, self.throttle)
-        self._builder.copy_held(route.source.key, self._dest, self.throttle)
-        return transfer.Moved()
-
     def _build(self, route: routes.Route) -> transfer.Moved:
-        """Apply patch by patch; remove each result after the next."""
+        """Copy what is held, or apply patch by patch, one result at a time."""
+        if not route.builds:
+            self.read = route.parts
+            self._builder.manifest(self._key.id, self.throttle)
+            self._builder.copy_held(route.source.key, self._dest,
+                                    self.throttle)
+            return transfer.Moved()
         moved = transfer.Moved()
         base: routes.Part | pathlib.Path = route.source
         with contextlib.ExitStack() as stack:
@@ -568,19 +555,8 @@ class _TemplateAttempt(_Attempt):
                                       self.throttle)
         self.read = step.parts
 
-    def way(self, route: routes.Route) -> str:
-        return 'build' if route.builds \
-            else self._sources.way_of(route.source.host)
-
     def describe(self, route: routes.Route) -> str:
         return route.describe()
-
-    def seconds(self, route: routes.Route) -> float:
-        return route.seconds
-
-    def patch_id(self, route: routes.Route) -> str | None:
-        # The time that a chain took is that of none of its patches.
-        return route.patches[0].key.id if len(route.patches) == 1 else None
 
 
 class _ObjectAttempt(_Attempt):
@@ -599,17 +575,8 @@ class _ObjectAttempt(_Attempt):
                 sources.append(self._builder.direct(route, _NO_LEASES))
         return self._deliver(candidates, sources)
 
-    def way(self, route: routes.Route) -> str:
-        return self._sources.way_of(route.source.host)
-
     def describe(self, route: routes.Route) -> str:
         return f'{self._key.kind} from {route.source.host}'
-
-    def seconds(self, route: routes.Route) -> float:
-        return 0.0
-
-    def patch_id(self, route: routes.Route) -> None:
-        return None
 
 
 # For routes that read nothing from this host.

@@ -165,14 +165,15 @@ class Failover:
             # Hosts that did not answer lately are better than nothing, and so
             # are repositories that have not answered since.
             search.forgiven = True
-            self._transfers.clear_unreachable()
+            self._transfers.plane.clear_unreachable()
 
     def _learn(self, failed: Failed, search: _Search) -> None:
         """Exclude the source that failed from the next lookup."""
         error = failed.error
         if isinstance(error, exceptions.NoSpace):
             # Both: what is lent takes space even when its name is gone.
-            if any([self._transfers.stop_lending(), self._held.free_disk()]):
+            if any([self._transfers.plane.stop_lending(),
+                    self._held.free_disk()]):
                 search.tried.pop()
             return
         damaged = isinstance(error, _DAMAGED)

@@ -395,7 +395,7 @@ class Filler:
 
     def _fill(self, key: views.Key, throttle: throttles.FillThrottle) -> None:
         if key.kind == views.RECIPES:
-            self._builder.recipe(key.id, throttle)
+            self._builder.bring(key, throttle)
             return
         size = self._view().size_of(key)
         if size is None:

@@ -77,7 +77,7 @@ class Target:
 class Transfers:
     """Orders objects from this host's data plane.
 
-    :param plane: the data plane
+    :ivar plane: the data plane, for what needs no site map
     :param current_view: gives the site map
     :param lend_seconds: how long peers may read what arrived by other means
     :param min_rate: bytes/s below which a peer's transfer is given up; less
@@ -88,7 +88,7 @@ class Transfers:
                  current_view: collections.abc.Callable[
                      [], views.SiteView], lend_seconds: float,
                  min_rate: float) -> None:
-        self._plane = plane
+        self.plane = plane
         self._view = current_view
         self._lend_seconds = lend_seconds
         self._min_rate = min_rate
@@ -98,7 +98,7 @@ class Transfers:
     @property
     def host(self) -> str:
         """This host's name."""
-        return self._plane.name
+        return self.plane.name
 
     @property
     def lends(self) -> bool:
@@ -150,60 +150,47 @@ class Transfers:
                 throttle.job_class, throttle.rate, durable, target.in_place,
                 self._view().max_size_of(target.key), tracing.ticket())
             with throttle.pulse.transferring():
-                delivery = self._plane.deliver(order, throttle.handle,
-                                               throttle.note)
+                delivery = self.plane.deliver(order, throttle.handle,
+                                              throttle.note)
             span.note(source=_describe(ranked, delivery),
                       wan_bytes=delivery.wan_bytes,
                       lan_bytes=delivery.lan_bytes,
                       failures=len(delivery.failures))
         return delivery
 
-    @contextlib.contextmanager
-    def expecting(self, key: views.Key) -> collections.abc.Iterator[None]:
+    def expecting(self, key: views.Key
+                  ) -> contextlib.AbstractContextManager[None]:
         """See :meth:`.native_plane.DataPlane.expecting`."""
         self._update_hosts()
-        with self._plane.expecting(key):
-            yield
+        return self.plane.expecting(key)
 
     def announce(self, key: views.Key, stage: orders.Stage
                  ) -> _native.Announcement:
         """See :meth:`.native_plane.DataPlane.announce`."""
         self._update_hosts()
-        return self._plane.announce(key, stage)
+        return self.plane.announce(key, stage)
 
     def is_announced(self, key: views.Key, stage: orders.Stage) -> bool:
         """See :meth:`.native_plane.DataPlane.is_announced`."""
         self._update_hosts()
-        return self._plane.is_announced(key, stage)
+        return self.plane.is_announced(key, stage)
 
     def lend(self, key: views.Key, path: pathlib.Path) -> None:
         """Let peers read a file for a while, or until it changes."""
-        self._plane.lend(key, path, self._lend_seconds)
-
-    def attach(self, key: views.Key, folder: pathlib.Path) -> None:
-        """See :meth:`.native_plane.DataPlane.attach`."""
-        self._plane.attach(key, folder)
-
-    def detach(self, key: views.Key) -> None:
-        """See :meth:`.native_plane.DataPlane.detach`."""
-        self._plane.detach(key)
+        self.plane.lend(key, path, self._lend_seconds)
 
     def offer(self, key: views.Key) -> None:
         """See :meth:`.native_plane.DataPlane.offer`."""
         self._update_hosts()
-        self._plane.offer(key)
-
-    def stop_lending(self) -> bool:
-        """See :meth:`.native_plane.DataPlane.stop_lending`."""
-        return self._plane.stop_lending()
+        self.plane.offer(key)
 
     def avoided(self) -> frozenset[str]:
         """Return the hosts that do not answer, or are left alone.
 
         Repositories are left alone only as long as there is another one.
         """
-        unreachable = self._plane.unreachable()
-        avoided = unreachable | self._plane.left_alone().keys()
+        unreachable = self.plane.unreachable()
+        avoided = unreachable | self.plane.left_alone().keys()
         repositories = self._view().repositories.keys()
         if avoided >= repositories:
             return avoided - (repositories - unreachable)
@@ -211,25 +198,21 @@ class Transfers:
 
     def accuse(self, host: str, reason: str) -> None:
         """See :meth:`.native_plane.DataPlane.accuse`."""
-        self._plane.accuse(self._address(host), reason)
-
-    def clear_unreachable(self) -> None:
-        """See :meth:`.native_plane.DataPlane.clear_unreachable`."""
-        self._plane.clear_unreachable()
+        self.plane.accuse(self._address(host), reason)
 
     def _update_hosts(self) -> None:
         """Give the data plane the hosts of the newest site map."""
         view = self._view()
         with self._lock:
             if view is not self._known:
-                self._plane.set_site(
+                self.plane.set_site(
                     orders.Host(host.name, host.url)
                     for host in view.compute_hosts()
                     if host.alive and host.url)
-                self._plane.set_repositories(
+                self.plane.set_repositories(
                     orders.Host(host.name, host.url)
                     for host in view.repositories.values() if host.url)
-                self._plane.set_min_rates(*min_rates(
+                self.plane.set_min_rates(*min_rates(
                     view.links.of(self.host), self._min_rate,
                     view.repositories))
                 self._known = view

@@ -169,10 +169,10 @@ class LazyImages:
         self._thread: threading.Thread | None = None
 
     def _means_of_sets(self, daemon: daemons.Daemon) -> served_sets.Means:
-        transfers = self._supply.transfers
+        plane = self._supply.transfers.plane
         return served_sets.Means(
-            daemon, self._document, self._bring_manifest, transfers.attach,
-            transfers.detach, self._supply.may_fill, self._turns)
+            daemon, self._document, self._bring_manifest, plane.attach,
+            plane.detach, self._supply.may_fill, self._turns)
 
     # -- life
 
@@ -553,14 +553,14 @@ class LazyImages:
         if served.attached or served.held:
             return
         try:
-            self._supply.transfers.attach(
+            self._supply.transfers.plane.attach(
                 key, pathlib.Path(status['data_path']).parent)
         except (exceptions.DiffCacheError, OSError) as error:
             # Guests of this host do not depend on it.
             LOG.warning('Peers cannot read content %s here while it'
                         ' arrives: %s', key.id, error)
             return
-        served.uses.callback(self._supply.transfers.detach, key)
+        served.uses.callback(self._supply.transfers.plane.detach, key)
         served.attached = True
 
     def _look_at(self, content_id: str, status: dict) -> None:

@@ -302,7 +302,7 @@ class LazyVersions:
 
     # -- content
 
-    def reader(self, content_id: str) -> reading.VersionReader:
+    def open_reader(self, content_id: str) -> reading.VersionReader:
         """Return what reads the content of a version that is served.
 
         :raises NotFound: it is not served, or was deleted

@@ -29,17 +29,19 @@ from werkzeug import routing
 from werkzeug import wrappers
 
 from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.images.delivery import serving
 from diffcache_openstack.agent.images import status as statuses
 from diffcache_openstack.agent.lazy import images as lazy_images
 from diffcache_openstack.agent.lazy import servers as lazy_servers
-from diffcache_openstack.agent.local import delivery as deliveries
+from diffcache_openstack.agent.lazy import versions as lazy_versions
 from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import messages
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import usage as usages
-from diffcache_openstack.agent.local import versions as local_versions
+from diffcache_openstack.agent.local import version_delivery
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.ssdcache import wanted as wanted_volumes
+from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.telemetry import tracing
 from diffcache_openstack.objects import fields as object_fields
@@ -140,27 +142,40 @@ _GLANCE_ROUTES = routing.Map([
       if rule.endpoint in _OF_GLANCE)])
 
 
+class Versions(typing.NamedTuple):
+    """What saves servers, and provides what was saved.
+
+    :ivar service: saves servers
+    :ivar content: has readers of versions that are served
+    :ivar delivery: writes versions to paths
+    """
+
+    service: version_service.VersionService
+    content: lazy_versions.LazyVersions
+    delivery: version_delivery.VersionDelivery
+
+
 class LocalApi:
     """The WSGI application of Nova's socket; :meth:`for_glance` is Glance's.
 
     :param status: describes this host
     :param images: of this host
-    :param delivery: writes images to paths
+    :param image_server: writes images to paths
     :param usage: counts
-    :param versions: saves servers, and delivers versions
+    :param versions: what saves servers, and provides versions
     :param lazy: serves images while they arrive
     :param volumes: in the SSD cache; None without one
     """
 
     def __init__(self, status: statuses.HostStatus,
                  images: local_images.LocalImages,
-                 delivery: deliveries.Delivery, usage: usages.Usage,
-                 versions: local_versions.LocalVersions,
+                 image_server: serving.ImageServer, usage: usages.Usage,
+                 versions: Versions,
                  lazy: lazy_images.LazyImages,
                  volumes: cached_volumes.CachedVolumes | None = None) -> None:
         self._status = status
         self._images = images
-        self._delivery = delivery
+        self._image_server = image_server
         self._usage = usage
         self._versions = versions
         self._lazy = lazy
@@ -416,7 +431,7 @@ class LocalApi:
         watch = contents.Watch(own_bytes)
         name = f'content-{image_id[:8]}'
         return self._stream(request, name, watch, lambda: {
-            'request': messages.plain(self._delivery.deliver(
+            'request': messages.plain(self._image_server.deliver_image(
                 image_id, output, mode, watch))})
 
     def _lend(self, request, image_id):
@@ -425,7 +440,7 @@ class LocalApi:
             raise exceptions.InvalidInput(
                 'A file with the content of an image has a path.')
         return messages.answer(
-            {'borrowed': self._delivery.lend(image_id, path)})
+            {'borrowed': self._images.lend(image_id, path)})
 
     def _open_lazy(self, request, image_id):
         return messages.answer(self._lazy.open(
@@ -460,12 +475,12 @@ class LocalApi:
         watch = contents.Watch()
         name = f'save-{server_id[:8]}'
         return self._stream(request, name, watch, lambda: {
-            'saved': self._versions.save_before(
+            'saved': self._versions.service.save_before(
                 server_id, project_id, trigger, image_id, watch.advance)})
 
     def _open_version(self, request, version_id):
         body = messages.read_strings(request, 'project_id', 'image_id')
-        return messages.answer(self._versions.open_version(
+        return messages.answer(self._lazy.open_version(
             version_id, body['project_id'], body['image_id'],
             _rate_of(body)))
 
@@ -474,14 +489,14 @@ class LocalApi:
         watch = contents.Watch()
 
         def work() -> dict:
-            self._versions.deliver_version(
+            self._versions.delivery.deliver(
                 version_id, body['project_id'], body['output'], watch)
             return {'delivered': version_id}
 
         return self._stream(request, f'version-{version_id[:8]}', watch, work)
 
     def _read_version(self, request, content_id):
-        reader = self._versions.version_reader(content_id)
+        reader = self._versions.content.open_reader(content_id)
         wanted = messages.parse_range(request.headers.get('Range'),
                                       reader.size)
         if wanted is None or wanted[1] - wanted[0] > MOST_RANGE:

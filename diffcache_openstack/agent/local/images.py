@@ -13,8 +13,10 @@
 
 import contextlib
 import logging
+import pathlib
 import typing
 
+from diffcache_openstack.agent.images import borrowing as borrowings
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs as prices
 from diffcache_openstack.agent.images.delivery import recipes
@@ -44,14 +46,17 @@ class LocalImages:
     :param usage: counts
     :param new_throttle: gives the throttle of a request
     :param new: images that the catalogue does not have yet
+    :param borrowing: uses files of local services; None uses none
     """
 
     def __init__(self, site_map: maps.SiteMap, shared: contents.Contents,
                  costs: prices.Costs, image_files: recipes.ImageFiles,
                  usage: usages.Usage,
                  new_throttle: typing.Callable[[], throttles.Throttle],
-                 new: new_images.NewImages) -> None:
+                 new: new_images.NewImages,
+                 borrowing: borrowings.Borrowing | None) -> None:
         self._new = new
+        self._borrowing = borrowing
         self._site_map = site_map
         self._contents = shared
         self._costs = costs
@@ -112,16 +117,26 @@ class LocalImages:
             reader.read(max(0, reader.size - 1), min(1, reader.size))
         self._usage.admit(image_id)
 
-    @contextlib.contextmanager
-    def expecting(self, image_id: str) -> typing.Iterator[None]:
+    def expecting(self, image_id: str
+                  ) -> contextlib.AbstractContextManager[None]:
         """Pause fills on the WAN while a service fetches an image's file.
 
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         """
         template = self._site_map.find(image_id)
         LOG.debug('Expecting the file of image %s', image_id)
-        with self._contents.expecting(template):
-            yield
+        return self._contents.expecting(template)
+
+    def lend(self, image_id: str, path: str) -> bool:
+        """Use a service's file with an image's raw content, if that is on.
+
+        :returns: whether it is used already; it may be verified first
+        :raises NotFound: the catalogue does not have it, or it was withdrawn
+        :raises InvalidInput: the file must not be used
+        """
+        template = self._site_map.find(image_id)
+        return self._borrowing is not None \
+            and self._borrowing.offer(template, pathlib.Path(path))
 
     def give_file(self, image_id: str, source: typing.BinaryIO,
                   length: int) -> None:

@@ -18,6 +18,7 @@ import subprocess
 import unittest
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
@@ -96,7 +97,8 @@ class EmbeddedTestCase(base.TestCase):
 
     def deliver(self, host, name, output, mode=None):
         agent = self.site.hosts[host]
-        return agent.server.deliver(agent.site_map.find(name), output, mode)
+        return agent.server.deliver(agent.site_map.find(name),
+                                    outputs.LocalOutput(output), mode)
 
     def get_beside_others(self, host, name, mode=building.ON_THE_FLY,
                           number=0):

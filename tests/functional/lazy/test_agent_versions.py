@@ -23,7 +23,6 @@ from diffcache_openstack.agent.lazy import servers
 from diffcache_openstack.agent.lazy import versions
 from diffcache_openstack.agent.local import api
 from diffcache_openstack.agent.local import server
-from diffcache_openstack.agent.local import versions as local_versions
 from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.versions.blobs import file
@@ -87,9 +86,7 @@ class VersionsCase(services.LazyServicesTest):
     def start_agent(self):
         """The agent's own socket, with what reads versions behind it."""
         rooms = [mock.Mock() for _ in range(6)]
-        rooms[4] = local_versions.LocalVersions(
-            mock.Mock(), mock.Mock(), self.versions, mock.Mock(),
-            self.folder)
+        rooms[4] = api.Versions(mock.Mock(), self.versions, mock.Mock())
         found = server.LocalServer(self.folder / 'agent.sock',
                                    server.Access('socket'),
                                    api.LocalApi(*rooms))

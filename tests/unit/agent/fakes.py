@@ -23,6 +23,7 @@ from diffcache_openstack.agent.images import arrivals
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images.delivery import serving
 from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import patch_requests
@@ -469,6 +470,7 @@ class Host:
             directory / name / 'requests')
         self.server = serving.ImageServer(
             self.contents, self.state, self.new_throttle,
+            outputs.Outputs([str(directory / 'instances')]),
             serving.PendingOutputs(directory / name / 'outputs'),
             self.requests)
 

@@ -234,9 +234,9 @@ class ImageFiles:
     def _write(self, template, throttle) -> Readable:
         if template.form_id is None:
             return self._write_raw(template, throttle)
-        self._builder.recipe(template.form_id, throttle)
-        with self._held.lease(views.Key(views.RECIPES, template.form_id)
-                              ) as recipe:
+        key = views.Key(views.RECIPES, template.form_id)
+        self._builder.bring(key, throttle)
+        with self._held.lease(key) as recipe:
             return (self._stream_held(template, recipe)
                     or self._write_packed(template, recipe, throttle))
 

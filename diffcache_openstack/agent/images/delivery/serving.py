@@ -96,6 +96,7 @@ class ImageServer:
     :param shared: raw content of images
     :param host: this host's state
     :param new_throttle: gives the throttle of a request
+    :param allowed: directories of other services that may be written to
     :param pending: notes outputs while they are written
     :param requests: keeps records until the conductor has them
     :param default_mode: one of building.MODES; build_modes.AUTO for the
@@ -104,7 +105,7 @@ class ImageServer:
 
     def __init__(self, shared: contents.Contents, host: hosts.HostState,
                  new_throttle: typing.Callable[[], throttles.Throttle],
-                 pending: PendingOutputs,
+                 allowed: outputs.Outputs, pending: PendingOutputs,
                  requests: request_spool.RequestSpool,
                  default_mode: str = build_modes.AUTO) -> None:
         self._contents = shared
@@ -112,6 +113,7 @@ class ImageServer:
         self._staging = host.held.root / holdings.STAGING
         self._durable = new_throttle().durable
         self._new_throttle = new_throttle
+        self._outputs = allowed
         self._pending = pending
         self._requests = requests
         self._default_mode = default_mode
@@ -122,18 +124,23 @@ class ImageServer:
         """Call an observer with each request that ended, and its image."""
         self._observers.append(observer)
 
-    def deliver(self, template: views.TemplateRef, output: pathlib.Path,
-                mode: str | None = None) -> objects.Request:
-        """Write an image's raw content to a path, for this process's user.
+    def deliver_image(self, image_id: str, path: str, mode: str | None,
+                      watch: contents.Watch) -> objects.Request:
+        """Write an image to a path of another service's directory.
 
-        The parameters, errors and the result are those of
-        :meth:`deliver_to`.
+        See :meth:`deliver`.
+
+        :raises InvalidInput: the path must not be written
+        :raises NotFound: the catalogue does not have it, or it was withdrawn
         """
-        return self.deliver_to(template, outputs.LocalOutput(output), mode)
+        output = self._outputs.open(path)
+        template = self._host.site_map.find(image_id)
+        watch.progress(0, template.size)
+        return self.deliver(template, output, mode, watch)
 
-    def deliver_to(self, template: views.TemplateRef, output: outputs.Output,
-                   mode: str | None = None,
-                   watch: contents.Watch | None = None) -> objects.Request:
+    def deliver(self, template: views.TemplateRef, output: outputs.Output,
+                mode: str | None = None,
+                watch: contents.Watch | None = None) -> objects.Request:
         """Write an image's raw content to an output of this host.
 
         If its client disconnects, nothing is written, and there is no record.
@@ -190,7 +197,7 @@ class ImageServer:
         watch = contents.Watch()
         if gone is not None:
             watch.gone = gone
-        self.deliver_to(template, outputs.LocalOutput(output), watch=watch)
+        self.deliver(template, outputs.LocalOutput(output), watch=watch)
         return True
 
     def _choose_mode(self) -> str:

@@ -13,8 +13,6 @@ import stat
 import uuid
 
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
-from diffcache_openstack.agent.images.delivery import outputs
-from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.state import holdings
@@ -117,10 +115,8 @@ class ManagerTest(base.TestCase):
 
     def endpoint(self):
         return agent_endpoint.AgentManager(
-            self.host.state, delivery.Delivery(
-                self.host.state.site_map, self.host.server,
-                outputs.Outputs([str(self.outputs)])),
-            self.filler, Status(), self.repository_parts())
+            self.host.state, self.host.server, self.filler, Status(),
+            self.repository_parts())
 
     def repository_parts(self):
         """Return what a repository has; None, as this is none."""

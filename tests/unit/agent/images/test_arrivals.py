@@ -52,7 +52,8 @@ class ArrivalsTestCase(test_serving.ServeTestCase):
 
     def deliver(self, name, mode=building.ON_THE_FLY):
         template = self.hosts['h1'].view.template(name)
-        return self.server().deliver(template, self.output, mode)
+        return self.server().deliver(
+            template, outputs.LocalOutput(self.output), mode)
 
     def assert_counts(self, **counts):
         self.assertEqual(
@@ -127,7 +128,7 @@ class ArrivalsTest(ArrivalsTestCase):
     def test_a_client_that_could_download_less_gets_the_patch(self):
         self.bring(BASE)
         template = self.hosts['h1'].view.template('target')
-        served = self.server().deliver_to(
+        served = self.server().deliver(
             template, outputs.LocalOutput(self.output),
             watch=contents.Watch(1))
         self.assertEqual('build', served.way)
@@ -135,7 +136,7 @@ class ArrivalsTest(ArrivalsTestCase):
     def test_a_download_by_the_client_is_not_announced(self):
         template = self.hosts['h1'].view.template('target')
         self.assertRaises(
-            exceptions.DownloadCheaper, self.server().deliver_to, template,
+            exceptions.DownloadCheaper, self.server().deliver, template,
             outputs.LocalOutput(self.output), watch=contents.Watch(1))
         self.assertEqual([], self.announced())
 
@@ -265,7 +266,7 @@ class DecisionTest(ArrivalsTestCase):
         self.while_asleep(watch.gone.set)
         template = self.hosts['h1'].view.template(self.names[0])
         self.assertRaises(
-            exceptions.Cancelled, self.server().deliver_to, template,
+            exceptions.Cancelled, self.server().deliver, template,
             outputs.LocalOutput(self.output), watch=watch)
         self.assertEqual([(fakes.key_of(self.second), CONSIDERED)],
                          self.announced())

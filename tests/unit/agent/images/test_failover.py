@@ -82,7 +82,8 @@ class FailoverTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.transfers = mock.Mock(spec=transfers.Transfers, host=OWN)
+        self.transfers = mock.Mock(spec=transfers.Transfers, host=OWN,
+                                   plane=mock.Mock())
         self.host = mock.Mock()
         self.host.held.readable.return_value = frozenset()
 
@@ -97,13 +98,13 @@ class FailoverTest(base.TestCase):
         self.assertEqual((REPOSITORY, 1), self.bring(
             Sources([PEER, REPOSITORY]), attempt))
         self.assertEqual([PEER, REPOSITORY], attempt.tried)
-        self.transfers.clear_unreachable.assert_not_called()
+        self.transfers.plane.clear_unreachable.assert_not_called()
 
     def test_silent_hosts_are_the_last_resort(self):
         attempt = Attempt({PEER: exceptions.PeerUnavailable('gone')})
         self.assertEqual((REPOSITORY, 1), self.bring(
             Sources([PEER, REPOSITORY], silent=[REPOSITORY]), attempt))
-        self.transfers.clear_unreachable.assert_called_once_with()
+        self.transfers.plane.clear_unreachable.assert_called_once_with()
 
     def test_no_source_is_tried_twice(self):
         attempt = Attempt({host: exceptions.PeerUnavailable(f'{host} is gone')
@@ -136,7 +137,7 @@ class FailoverTest(base.TestCase):
                 self.failures = {} if self.tried else self.failures
                 return super().execute(candidates)
 
-        self.transfers.stop_lending.return_value = True
+        self.transfers.plane.stop_lending.return_value = True
         self.host.held.free_disk.return_value = False
         attempt = Full({PEER: exceptions.NoSpace('full')})
         self.assertEqual((PEER, 0), self.bring(
@@ -144,7 +145,7 @@ class FailoverTest(base.TestCase):
         self.assertEqual([PEER, PEER], attempt.tried)
 
     def test_a_full_disk_that_stays_full_is_the_error(self):
-        self.transfers.stop_lending.return_value = False
+        self.transfers.plane.stop_lending.return_value = False
         self.host.held.free_disk.return_value = False
         self.assertRaises(
             exceptions.NoSpace, self.bring, Sources([PEER]),

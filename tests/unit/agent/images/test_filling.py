@@ -15,6 +15,7 @@ import datetime
 import threading
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images.limits import job_limits as shares
 from diffcache_openstack.agent.state import holdings
@@ -159,7 +160,8 @@ class TestFills(FillTest):
         self.assertTrue(host.plane.started.wait(SECONDS))
         output = self.directory / 'disk'
         thread = threading.Thread(target=host.server.deliver, args=(
-            host.view.template('base'), output, building.ON_THE_FLY))
+            host.view.template('base'), outputs.LocalOutput(output),
+            building.ON_THE_FLY))
         thread.start()
         try:
             self.assertTrue(self.rates_of(filler, None))

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.sites import view
 from tests.unit.agent import fakes
@@ -46,8 +47,9 @@ class TestServed(test_serving.ServeTestCase):
         self.assertEqual(1, self.changes)
 
     def test_a_base_that_was_requested_makes_the_next_a_patch(self):
-        self.server().deliver(self.host.view.template('base'), self.output,
-                              building.ON_THE_FLY)
+        self.server().deliver(
+            self.host.view.template('base'),
+            outputs.LocalOutput(self.output), building.ON_THE_FLY)
         served = self.serve()
         self.assertEqual('build', served.way)
         self.assertEqual(len(test_serving.PATCH), served.wan_bytes)

@@ -83,7 +83,7 @@ class TransfersTest(base.TestCase):
         self.host.plane.alone.add('h2')
         self.assertEqual({'h2', 'h3'}, self.transfers.avoided())
         # They are not forgiven with those that did not answer.
-        self.transfers.clear_unreachable()
+        self.transfers.plane.clear_unreachable()
         self.assertEqual({'h2'}, self.transfers.avoided())
 
     def test_a_single_repository_is_not_left_alone(self):

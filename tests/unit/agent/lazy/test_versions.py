@@ -177,10 +177,10 @@ class TestRead(LazyVersionsTest):
 
     def test_all_of_it(self):
         content = self.prepare().content_id
-        reader = self.versions.reader(content)
+        reader = self.versions.open_reader(content)
         self.assertEqual(self.disk.read_bytes(),
                          reader.read(0, self.saved.size))
-        self.assertIs(reader, self.versions.reader(content))
+        self.assertIs(reader, self.versions.open_reader(content))
 
     def test_another_version_is_read_while_a_base_is_delivered(self):
         """Regression: all versions waited for one lock."""
@@ -202,21 +202,22 @@ class TestRead(LazyVersionsTest):
             return bring(disk, path)
 
         self.bases.bring = bring_slowly
-        first = threading.Thread(target=self.versions.reader, args=(content,))
+        first = threading.Thread(target=self.versions.open_reader,
+                                 args=(content,))
         first.start()
         self.addCleanup(first.join, 60)
         self.addCleanup(go_on.set)
         self.assertTrue(arriving.wait(60))
         self.assertEqual(
             other.read_bytes(),
-            self.versions.reader(read).read(0, saved.size))
+            self.versions.open_reader(read).read(0, saved.size))
         self.assertEqual(read, self.versions.content_of_version('v2', PROJECT))
         self.versions.renew(read)
         self.assertTrue(first.is_alive())
 
     def test_a_base_image_is_brought_once(self):
         content = self.prepare().content_id
-        self.versions.reader(content)
+        self.versions.open_reader(content)
         self.prepare()
         self.assertEqual(1, self.bases.brought)
 
@@ -236,7 +237,7 @@ class TestRead(LazyVersionsTest):
         self.assertEqual((IMAGE,), self.versions.find(content).image_ids)
         self.assertEqual(
             self.disk.read_bytes(),
-            self.versions.reader(content).read(0, self.saved.size))
+            self.versions.open_reader(content).read(0, self.saved.size))
 
     def test_through_a_base_image_that_is_arriving(self):
         arriving = self.write_file('arriving', self.image.read_bytes())
@@ -246,7 +247,7 @@ class TestRead(LazyVersionsTest):
         for _ in range(2):
             # It is served as long as it is open.
             self.assertEqual([str(arriving)], self.opened_files('arriving'))
-            reader = self.versions.reader(prepared.content_id)
+            reader = self.versions.open_reader(prepared.content_id)
             self.assertEqual(self.disk.read_bytes(),
                              reader.read(0, self.saved.size))
             reader.close()
@@ -266,7 +267,8 @@ class TestRead(LazyVersionsTest):
         return [path for path in found if path.endswith(f'/{name}')]
 
     def test_what_is_not_served(self):
-        self.assertRaises(exceptions.NotFound, self.versions.reader, 'c' * 64)
+        self.assertRaises(exceptions.NotFound, self.versions.open_reader,
+                          'c' * 64)
 
     def test_restored_whole(self):
         output = self.directory / 'raw'
@@ -333,7 +335,7 @@ class TestEnd(LazyVersionsTest):
 
     def test_nothing_is_left_of_what_is_forgotten(self):
         content = self.prepare().content_id
-        self.versions.reader(content)
+        self.versions.open_reader(content)
         self.versions.forget(content)
         self.assertEqual(['served.json'], self.left())
         self.assertIsNone(self.versions.find(content))
@@ -382,13 +384,13 @@ class TestEnd(LazyVersionsTest):
         self.conductor.down = True
         self.versions._renewed.clear()
         self.versions.renew(content)
-        self.assertEqual(5, len(self.versions.reader(content).read(0, 5)))
+        self.assertEqual(5, len(self.versions.open_reader(content).read(0, 5)))
 
     def test_several_threads_get_one_reader(self):
         content = self.prepare().content_id
         found = []
         threads = [threading.Thread(target=lambda: found.append(
-            self.versions.reader(content))) for _ in range(8)]
+            self.versions.open_reader(content))) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -90,7 +90,7 @@ class Rooms:
     def list(self):
         return [{'id': 'one'}, {'id': 'two'}]
 
-    def deliver(self, image_id, output, mode, watch):
+    def deliver_image(self, image_id, output, mode, watch):
         self.asked.append((image_id, output, mode))
         watch.progress(3, 7)
         watch.pulse = self.pulse
@@ -175,12 +175,12 @@ class Rooms:
         self.asked.append((version_id, project_id, image_id, rate))
         return {'path': f'/mount/{version_id}', 'reason': None}
 
-    def deliver_version(self, version_id, project_id, output, watch):
+    def deliver(self, version_id, project_id, output, watch):
         self._fail_if_told()
         watch.progress(1, 2)
         self.asked.append((version_id, project_id, output))
 
-    def version_reader(self, content_id):
+    def open_reader(self, content_id):
         self._fail_if_told()
         return self.reader
 
@@ -188,7 +188,9 @@ class Rooms:
 def local_server(path, group, rooms):
     """A server whose rooms are all one."""
     return server.LocalServer(path, server.Access('socket', group),
-                              api.LocalApi(*[rooms] * 6))
+                              api.LocalApi(
+                                  *[rooms] * 4, api.Versions(*[rooms] * 3),
+                                  rooms))
 
 
 class LocalApiTest(base.TestCase):

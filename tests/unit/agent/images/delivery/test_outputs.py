@@ -17,7 +17,6 @@ import stat
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -152,9 +151,6 @@ class ExchangedDirectoryTest(test_serving.ServeTestCase):
         self.foreign = self.directory / 'root'
         self.foreign.mkdir()
         self.host = self.hosts['h1']
-        self.delivery = delivery.Delivery(
-            self.host.state.site_map, self.host.server,
-            outputs.Outputs([str(self.base.parent)]))
         self.patch(self.host.plane, 'fetch', self.exchange_and_fetch)
 
     def exchange_and_fetch(self, *order):
@@ -165,7 +161,7 @@ class ExchangedDirectoryTest(test_serving.ServeTestCase):
 
     def assert_refused(self):
         error = self.assertRaises(
-            exceptions.InvalidInput, self.delivery.deliver, 'target',
+            exceptions.InvalidInput, self.host.server.deliver_image, 'target',
             str(self.base / 'image'), None, contents.Watch())
         self.assertIn(str(self.base / 'image'), str(error))
         self.assertEqual([], os.listdir(self.foreign))
@@ -186,7 +182,7 @@ class GoneTest(test_serving.ServeTestCase):
         watch = contents.Watch()
         watch.gone.set()
         self.assertRaises(
-            exceptions.Cancelled, host.server.deliver_to,
+            exceptions.Cancelled, host.server.deliver,
             host.view.template('target'), outputs.LocalOutput(self.output),
             None, watch)
         self.assertFalse(self.output.exists())

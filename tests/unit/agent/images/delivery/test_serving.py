@@ -60,7 +60,8 @@ class ServeTestCase(base.TestCase):
 
     def serve(self, mode=building.ON_THE_FLY, name='h1'):
         template = self.hosts[name].view.template('target')
-        served = self.server(name).deliver(template, self.output, mode)
+        served = self.server(name).deliver(
+            template, outputs.LocalOutput(self.output), mode)
         self.assertEqual(TARGET, self.output.read_bytes())
         self.assertEqual([], list(
             (self.hosts[name].held.root / holdings.STAGING).iterdir()))
@@ -92,7 +93,7 @@ class ServeTest(ServeTestCase):
     def offered(self, own_bytes):
         """Serve to a client that could download so many bytes instead."""
         template = self.hosts['h1'].view.template('target')
-        return self.server().deliver_to(
+        return self.server().deliver(
             template, outputs.LocalOutput(self.output),
             watch=contents.Watch(own_bytes))
 
@@ -292,8 +293,8 @@ class ServeTest(ServeTestCase):
         template = self.hosts['h1'].view.template('target')
         for path in (self.directory / 'none' / 'disk', self.directory):
             error = self.assertRaises(
-                exceptions.InvalidInput, self.server().deliver, template, path,
-                building.ON_THE_FLY)
+                exceptions.InvalidInput, self.server().deliver, template,
+                outputs.LocalOutput(path), building.ON_THE_FLY)
             self.assertIn(str(path), str(error))
         self.assertEqual([], self.network.fetches)
 
@@ -333,9 +334,9 @@ class ServeTest(ServeTestCase):
 
         def request(number):
             output = self.directory / f'disk{number}'
-            results.append((server.deliver(template, output,
-                                           building.ON_THE_FLY),
-                            output.read_bytes()))
+            results.append((server.deliver(
+                template, outputs.LocalOutput(output), building.ON_THE_FLY),
+                output.read_bytes()))
 
         threads = [threading.Thread(target=request, args=(n,))
                    for n in range(16)]
@@ -371,10 +372,10 @@ class ServeTest(ServeTestCase):
         host.plane.started.clear()
         host.plane.hold_fetches.clear()
         self.addCleanup(host.plane.hold_fetches.set)
-        outputs = [self.directory / 'target', self.directory / 'base']
+        paths = [self.directory / 'target', self.directory / 'base']
         threads = [threading.Thread(target=server.deliver, args=(
-            host.view.template(output.name), output, building.FETCH_AND_PATCH))
-            for output in outputs]
+            host.view.template(path.name), outputs.LocalOutput(path),
+            building.FETCH_AND_PATCH)) for path in paths]
         threads[0].start()
         self.assertTrue(host.plane.started.wait(20))
         threads[1].start()
@@ -382,7 +383,7 @@ class ServeTest(ServeTestCase):
         host.plane.hold_fetches.set()
         for thread in threads:
             thread.join()
-        self.assertEqual([TARGET, BASE], [o.read_bytes() for o in outputs])
+        self.assertEqual([TARGET, BASE], [p.read_bytes() for p in paths])
         self.assertEqual([], list(
             (host.held.root / holdings.STAGING).iterdir()))
 

@@ -9,63 +9,38 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Versions as Nova's driver sees them: saved, opened and delivered."""
+"""Delivery of versions to paths that Nova's driver names."""
 
-import collections.abc
 import pathlib
 import tempfile
-import typing
 
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images.delivery import outputs as output_files
 from diffcache_openstack.agent.lazy import images as lazy_images
 from diffcache_openstack.agent.lazy import versions as lazy_versions
-from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.common import files
-from diffcache_openstack.versions.restore import reading
 
 
-class LocalVersions:
-    """Requests of Nova's driver for versions.
+class VersionDelivery:
+    """Writes versions for Nova's driver.
 
-    :param service: saves servers
     :param images: has versions served while they arrive
-    :param versions: that are served
+    :param versions: restores them
     :param outputs: directories that may be written to
     :param directory: for versions that are being restored
     """
 
-    def __init__(self, service: version_service.VersionService,
-                 images: lazy_images.LazyImages,
+    def __init__(self, images: lazy_images.LazyImages,
                  versions: lazy_versions.LazyVersions,
                  outputs: output_files.Outputs, directory: pathlib.Path
                  ) -> None:
-        self._service = service
         self._images = images
         self._versions = versions
         self._outputs = outputs
         self._directory = directory
 
-    def save_before(self, server_id: str, project_id: str, trigger: str,
-                    image_id: str | None,
-                    watch: collections.abc.Callable[[int, int], bool]
-                    ) -> dict[str, typing.Any]:
-        """Save a server; see :meth:`.VersionService.save_before`."""
-        return self._service.save_before(server_id, project_id, trigger,
-                                         image_id, watch)
-
-    def open_version(self, version_id: str, project_id: str, image_id: str,
-                     rate: int | None) -> dict[str, typing.Any]:
-        """Serve a version; see :meth:`.LazyImages.open_version`."""
-        return self._images.open_version(version_id, project_id, image_id,
-                                         rate)
-
-    def version_reader(self, content_id: str) -> reading.VersionReader:
-        """Return what reads a version; see :meth:`.LazyVersions.reader`."""
-        return self._versions.reader(content_id)
-
-    def deliver_version(self, version_id: str, project_id: str, output: str,
-                        watch: contents.Watch) -> None:
+    def deliver(self, version_id: str, project_id: str, output: str,
+                watch: contents.Watch) -> None:
         """Write a version's raw content to a path.
 
         One that has arrived for a lazy boot is copied from there.
