@@ -126,7 +126,8 @@ class Planner:
 
         :raises NotFound: no living compute host, or nothing in the catalogue
         """
-        _generation, plan, state = self._database.read(self.read_state, site)
+        _generation, plan, state = self._database.read(
+            site_state.read, site, self._conf)
         if plan is not None:
             self._place_boot_sets(
                 state, model.build(state, self._conf.planner), plan)

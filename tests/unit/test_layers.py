@@ -103,6 +103,12 @@ class TestContracts(base.TestCase):
         self.add('versions.save.x', f'import {PACKAGE}.versions.restore')
         self.assert_broken('versions')
 
+    def test_the_api_that_calls_the_conductor_directly_is_broken(self):
+        self.add('api.x', f'import {PACKAGE}.planning.x')
+        self.assert_broken()
+        self.add('api.y', f'import {PACKAGE}.conductor.x')
+        self.assert_broken('calls-of-users')
+
     def test_services_that_load_cloud_clients_themselves_are_broken(self):
         self.add('cloud.x', 'import novaclient')
         self.add('client.x', 'import openstack')

@@ -98,11 +98,11 @@ class TestBootSetPlans(test_planner.PlannerTest):
         self.addCleanup(proposed.stop)
         self.learn('t2')
         self.add_requests('t2', 1, 5)
-        plan_id = proposed.propose(database.SITE, None, None)
+        plan_id = proposed.propose_plan(None, database.SITE, None, None)
         proposed.stop()
         self.exchange()
         self.assertEqual({}, self.sets())
-        proposed.apply(plan_id, None)
+        proposed.apply_plan(None, plan_id, None)
         self.assertEqual([('h1', database.content(2))], list(self.sets()))
 
     def test_sets_beside_a_plan_that_was_replaced_meanwhile_are_dropped(self):
