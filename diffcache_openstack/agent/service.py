@@ -110,7 +110,6 @@ from diffcache_openstack.rpc import conductor_lazy_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.sites import view as views
 from diffcache_openstack.ssdcache.engines import ssdcached
-from diffcache_openstack.ssdcache import epochs
 
 LOG = log.getLogger(__name__)
 
@@ -119,6 +118,9 @@ REPOSITORY = 'repository'
 SOURCES = 'diffcache.agent.sources'
 # Addresses that are compared with, not listened on.
 WILDCARDS = ('0.0.0.0', '[::]')  # nosec B104
+# Bytes of recipes, which build an image's file from its content. They are
+# small beside their images; the least recently used are deleted.
+_RECIPES_CAPACITY = 10 ** 9
 
 
 class Agent(service.Service):
@@ -256,8 +258,7 @@ class Agent(service.Service):
             self.plane.new_handle,
             filling.Limits(options.max_rate or None,
                            time_windows.Windows(options.windows).open_now,
-                           options.concurrency,
-                           self.conf.agent.forms_capacity),
+                           options.concurrency, _RECIPES_CAPACITY),
             self._state / 'plan.json')
 
     def _build_reports(self) -> None:
@@ -405,10 +406,8 @@ class Agent(service.Service):
                 tuple(conf.origins), conf.sequential_cutoff,
                 conf.reconnect_delay, conf.admission),
             self._state / 'ssd_cache.json',
-            volume_sizes.Rules(
-                conf.policy, conf.epoch, conf.shortest_epoch, epochs.Rules(
-                    hysteresis=conf.hysteresis, cool_down=conf.cooldown,
-                    largest=conf.step)), self._open_wear(), self._moves)
+            volume_sizes.Rules(conf.policy, conf.epoch),
+            self._open_wear(), self._moves)
 
     def _open_wear(self) -> volume_wear.Wear | None:
         per_day = self.conf.ssd_cache.wear_budget
@@ -428,13 +427,9 @@ class Agent(service.Service):
             self._state / 'objects', self.name, conf.listen,
             found.signing[1] if found else None, key_name=conf.key_name,
             accepted_keys=list(found.accepted) if found else None,
-            old_signatures=conf.old_signatures,
             max_connections=conf.max_connections,
             max_connections_per_address=conf.max_connections_per_address,
-            slow_time=float(conf.slow_time),
-            compress_below=float(conf.compress_below),
-            distrust_time=float(conf.distrust_time), rate=conf.rate or None,
-            latency=conf.latency, claim_ttl=float(conf.claim_ttl),
+            compress_below=float(conf.compress_below), rate=conf.rate or None,
             lend_seconds=float(self.conf.agent.lend_seconds),
             advertise_url=conf.advertise_url or self._derived_url(),
             traces=tracing.is_on(), **shown.options())

@@ -27,7 +27,7 @@ from diffcache_openstack.conf import opts
 PROGRAM = 'diffcache-lazy'
 _IDENTITY = ('key_name', 'key_file', 'tls_ca_file', 'tls_cert_file',
              'tls_key_file', 'tls_crl_file')
-_TUNING = ('in_flight', 'threshold', 'workers', 'restart_backoff', 'fan_out')
+_TUNING = ('in_flight', 'threshold', 'fan_out')
 
 
 def configuration(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
@@ -52,7 +52,6 @@ def configuration(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
             'mount': os.path.abspath(conf.lazy.mount),
             'mounter': _path(conf.lazy.mounter),
             'hints': conf.lazy.share_profiles == lazy_options.IMAGE,
-            'resend': conf.lazy.resend,
             'tuning': {name: conf.lazy[name] for name in _TUNING},
             'identity': {**identity,
                          'tls_plain_peers': plane.tls_plain_peers}}

@@ -47,8 +47,8 @@ def wanted(conf: cfg.ConfigOpts) -> server.Server:
         state=group.state_dir, capacity=group.capacity // _BLOCK, volumes=(),
         is_new=conf.format, admission=group.admission,
         dirty_max=dirty_max, dirty_age=group.dirty_age, holds=True,
-        samples=group.sample_size, socket_group=groups.number(
-            '[ssd_cache] socket_group', group.socket_group))
+        socket_group=groups.number('[ssd_cache] socket_group',
+                                   group.socket_group))
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from oslo_upgradecheck import common_checks
 from oslo_upgradecheck import upgradecheck
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conf import dangers
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
@@ -61,7 +62,7 @@ class Checks(upgradecheck.UpgradeCommands):
             ('Database schema', Checks._check_schema),
             ('Hosts', Checks._check_hosts),
             ('Records of images', Checks._check_records),
-            ('Options of a transition', Checks._check_transitions),
+            ('Dangerous options', Checks._check_dangers),
             ('Policy file', (common_checks.check_policy_json,
                              {'conf': conf})))
 
@@ -107,23 +108,11 @@ class Checks(upgradecheck.UpgradeCommands):
             f' [messaging] key_file; it signs its images.')
 
     @_checked
-    def _check_transitions(self) -> Finding:
-        conf = self._conf
-        left = [text for is_left, text in (
-            (conf.messaging.authority_file
-             and not conf.messaging.require_signatures,
-             '[messaging] require_signatures = false accepts messages without'
-             ' a signature'),
-            (conf.data_plane.old_signatures,
-             '[data_plane] old_signatures = true accepts the signatures of'
-             ' release 0.1'),
-            (conf.data_plane.allow_plain,
-             '[data_plane] allow_plain = true sends images without'
-             ' encryption')) if is_left]
+    def _check_dangers(self) -> Finding:
+        left = dangers.of(self._conf)
         if not left:
             return _SUCCESS, None
-        return _WARNING, (f'{"; ".join(left)}. Remove what no host needs any'
-                          f' more.')
+        return _WARNING, f'{"; ".join(left)}. Remove what no host needs.'
 
     def _look(self, function):
         """Read the database, whose schema may not be there yet.

@@ -27,6 +27,9 @@ from diffcache_openstack.rpc import agent_api
 
 LOG = log.getLogger(__name__)
 
+# Changes within this time cause one notification.
+DELAY_SECONDS = 0.2
+
 
 class Notifier:
     """Sends plans, and notifications of changed maps, to the agents.
@@ -38,7 +41,7 @@ class Notifier:
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
                  agents: agent_api.AgentAPI):
-        self._delay = conf.conductor.notify_delay
+        self._delay = DELAY_SECONDS
         self._database = database
         self._agents = agents
         self._context = contexts.RequestContext.for_service('conductor')

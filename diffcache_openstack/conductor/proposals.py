@@ -131,8 +131,7 @@ class Proposals:
 
         def find(instance, seconds):
             return solver.solve(
-                instance, time_limit=seconds, hops=options.max_patches,
-                threads=options.threads)
+                instance, time_limit=seconds, hops=options.max_patches)
 
         compared = whatif.compare(
             self._model(site).instance, _change(changes),

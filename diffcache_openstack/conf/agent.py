@@ -89,12 +89,14 @@ option: it holds everything.
             ('on_the_fly', 'Read ranges of base and patch from the hosts that'
                            ' hold them, and write only the result.'),
         ],
+        advanced=True,
         help='How an image is built from base and patch, unless the request'
              ' names another way.'),
     cfg.IntOpt(
         'lend_seconds',
         default=60,
         min=0,
+        advanced=True,
         help='''
 Seconds for which peers may read a delivered image that is not in the cache.
 Hosts that request the same image shortly after read it from here instead of
@@ -103,6 +105,7 @@ over the WAN. 0 disables it.
     cfg.BoolOpt(
         'keep_requested',
         default=True,
+        advanced=True,
         help='''
 Whether to cache an image that was fetched for a request but is not in the
 plan, as long as there is free capacity. Objects of the plan replace it when
@@ -114,6 +117,7 @@ only the objects of its plan.
     cfg.BoolOpt(
         'borrow',
         default=True,
+        advanced=True,
         help='''
 Whether to use the base images that Nova keeps on this host: to serve them to
 other hosts of the site, and as bases of patches. They do not count against
@@ -124,10 +128,11 @@ is read from them is verified. If false, a host uses only its cache.
     cfg.BoolOpt(
         'sync_outputs',
         default=True,
+        advanced=True,
         help='''
-Whether to flush an image to the disk before it is delivered. If false,
-requests are faster, but after a power failure an image that was delivered
-seconds before may be incomplete and has to be removed. A crash of the agent is
+Dangerous if false: after a power failure an image that was delivered seconds
+before may be incomplete, and has to be removed. Flushes an image to the disk
+before it is delivered; without it requests are faster. A crash of the agent is
 harmless in both cases.
 '''),
     cfg.StrOpt(
@@ -149,6 +154,7 @@ this group.
     cfg.StrOpt(
         'nova_user',
         default='nova',
+        advanced=True,
         help='''
 User that nova-compute runs as. The agent answers it, root and itself on the
 socket, and refuses other members of the group.
@@ -183,39 +189,22 @@ streamed and are not affected.
         type=units.Size(),
         default=10 * 1000 ** 3,
         sample_default='10GB',
+        advanced=True,
         help='''
 Capacity for image files, in bytes or with a unit, in addition to
 ``cache_capacity``. When the file of an image that is not raw is requested, it
 is built as Glance has it and cached here; the least recently used files are
 deleted. A file larger than the capacity is built and sent, but not cached.
 '''),
-    cfg.Opt(
-        'forms_capacity',
-        type=units.Size(),
-        default=10 ** 9,
-        sample_default='1GB',
-        help='''
-Capacity for recipes, in bytes or with a unit. A recipe builds an image's file
-from its raw content. Recipes are small compared to their images and are
-fetched with them; the least recently used are deleted. 0 fetches a recipe only
-when a file is requested.
-'''),
     cfg.IntOpt(
         'heartbeat_interval',
         default=15,
         min=1,
+        advanced=True,
         help='''
 Seconds between two heartbeats to the conductor. With each heartbeat the agent
 fetches the site map if it changed, and resends reports that failed. Must be
 well below ``[conductor] host_timeout``.
-'''),
-    cfg.IntOpt(
-        'request_timeout',
-        default=7200,
-        min=1,
-        help='''
-Seconds that a client of the agent waits for one image. It has to suffice for a
-whole image to cross the WAN.
 '''),
 ]
 

@@ -47,6 +47,7 @@ Worker processes of diffcache-api. Each uses at most one processor.
         default=16,
         min=1,
         max=512,
+        advanced=True,
         help='''
 Requests that one worker serves at the same time. Raise it if requests wait for
 the database or the conductor. Each may take a connection of ``[database]
@@ -57,6 +58,7 @@ max_pool_size`` and ``max_overflow``.
         default=100,
         min=1,
         mutable=True,
+        advanced=True,
         help='''
 Entries in one response of a listing if the request sets no limit.
 '''),
@@ -65,6 +67,7 @@ Entries in one response of a listing if the request sets no limit.
         default=1000,
         min=1,
         mutable=True,
+        advanced=True,
         help='''
 Most entries in one response, whatever limit the request sets; clients get the
 rest with markers. Higher values make responses larger and slower.
@@ -77,6 +80,7 @@ rest with markers. Higher values make responses larger and slower.
             ('warn', 'Respond and log a warning.'),
             ('ignore', 'Do not check.')],
         mutable=True,
+        advanced=True,
         help='''
 What to do with a response that does not match its own schema, which would be a
 bug. Checking takes some milliseconds per response.

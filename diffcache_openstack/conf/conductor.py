@@ -15,8 +15,6 @@ import copy
 
 from oslo_config import cfg
 
-from diffcache_openstack.common import units
-
 GROUP = cfg.OptGroup(
     'conductor',
     title='The conductor',
@@ -29,6 +27,7 @@ OPTS = [
         default=1,
         min=1,
         max=64,
+        advanced=True,
         help='''
 Worker processes of this conductor. One serves some hundred hosts; with
 several, agents do not notice the failure of one.
@@ -38,6 +37,7 @@ several, agents do not notice the failure of one.
         default=60,
         min=2,
         mutable=True,
+        advanced=True,
         help='''
 Seconds without a heartbeat after which a host is considered dead: peers do not
 read from it and plans do not use it. Use at least three times ``[agent]
@@ -59,6 +59,7 @@ link-local, multicast or unspecified.
         'check_interval',
         default=5,
         min=1,
+        advanced=True,
         help='''
 Seconds between two checks for dead hosts and for sites that need a new plan.
 '''),
@@ -66,17 +67,10 @@ Seconds between two checks for dead hosts and for sites that need a new plan.
         'rpc_timeout',
         default=30,
         min=1,
+        advanced=True,
         help='''
 Seconds that an agent waits for a reply of the conductor. Without one it
 continues with the site map it has, and retries later.
-'''),
-    cfg.Opt(
-        'notify_delay',
-        type=units.Number(min=0.0),
-        default=0.2,
-        help='''
-Seconds between a change and the notification of hosts that their site map is
-out of date. Changes within this time cause one notification.
 '''),
 ]
 

@@ -57,6 +57,7 @@ A changed file is read again within seconds, or at once on SIGHUP.
         default='site',
         mutable=True,
         regex=r'^[A-Za-z0-9._-]{1,64}$',
+        advanced=True,
         help='''
 Name of the key, sent with each request, so that a peer with another key can
 name the missing one in its error. Change it together with the key.
@@ -65,6 +66,7 @@ name the missing one in its error. Change it together with the key.
         'accepted_keys',
         default={},
         mutable=True,
+        advanced=True,
         help='''
 Further keys that requests of peers may be signed with, as ``NAME:FILE,...``.
 It lets a key be replaced without an interruption: accept the new key on all
@@ -72,23 +74,13 @@ hosts, then sign with it (``key_file``, ``key_name``) and accept the old one,
 then remove the old one. Read again on SIGHUP.
 '''),
     cfg.BoolOpt(
-        'old_signatures',
-        default=False,
-        help='''
-Whether to accept requests whose signature names neither the host that is
-requested nor its start, as agents of release 0.1 sign, and to sign so for such
-agents. Set it to true on every host while such agents are being upgraded, and
-remove it when the counter ``unbound`` of ``diffcache-manage agent status``
-stays the same: such a request can be sent again to another host, or after a
-restart, for five minutes.
-'''),
-    cfg.BoolOpt(
         'allow_plain',
         default=False,
+        advanced=True,
         help='''
-Whether to start without TLS although ``listen`` is not a loopback address.
-Any host on the network between the agents can then read the images that they
-exchange. If false, such an agent does not start until ``tls_ca_file``,
+Dangerous if true: any host on the network between the agents can read the
+images that they exchange. Starts without TLS although ``listen`` is not a
+loopback address. If false, such an agent does not start until ``tls_ca_file``,
 ``tls_cert_file`` and ``tls_key_file`` are set. Loopback addresses never need
 it.
 '''),
@@ -127,11 +119,13 @@ has revoked nothing; lists do not expire.
     cfg.BoolOpt(
         'tls_plain_peers',
         default=False,
+        advanced=True,
         help='''
-Whether to accept peers without TLS, and to connect without TLS to those that
-announce ``http://``. This agent then announces ``http://`` itself and accepts
-both. Use it only while TLS is introduced host by host. If false, nothing is
-sent unencrypted, whatever a peer announces.
+Dangerous if true: images are sent unencrypted. Accepts peers without TLS, and
+connects without TLS to those that announce ``http://``. This agent then
+announces ``http://`` itself and accepts both. Use it only while TLS is
+introduced host by host. If false, nothing is sent unencrypted, whatever a peer
+announces.
 '''),
     cfg.Opt(
         'rate',
@@ -146,6 +140,7 @@ sets no limit.
         'compress_below',
         type=units.Size(),
         default=25_000_000,
+        advanced=True,
         help='''
 Bytes per second, or with a unit (``25MB``), below which peers are asked to
 compress images that they send to this agent. It is compared with the rate at
@@ -157,6 +152,7 @@ hosts have idle processors and a busy network; 0 never asks for it.
         'min_rate',
         type=units.Size(),
         default=16384,
+        advanced=True,
         help='''
 Bytes per second, or with a unit (``16KiB``), below which a transfer from a
 peer is given up for another source. The limit follows the links of the site
@@ -167,28 +163,10 @@ leave slow hosts earlier; lower it if transfers of busy hosts are given up
 for the peer counts.
 '''),
     cfg.IntOpt(
-        'slow_time',
-        default=10,
-        min=1,
-        help='''
-Seconds of waiting after which the rate of a transfer is compared with
-``min_rate``; three times as many over the WAN and for objects that still
-arrive at the peer. Lower values leave a slow peer earlier, higher ones
-tolerate longer pauses.
-'''),
-    cfg.IntOpt(
-        'distrust_time',
-        default=300,
-        min=0,
-        help='''
-Seconds for which a host of the site is left alone after it was twice too slow
-or sent wrong data within ten minutes. 0 never leaves a host alone. A
-repository is left alone only while another one can be used.
-'''),
-    cfg.IntOpt(
         'max_connections',
         default=256,
         min=1,
+        advanced=True,
         help='''
 Connections of peers that are served at the same time. Each takes a thread and
 a file descriptor. 128 more have room until their first request is accepted.
@@ -197,28 +175,11 @@ a file descriptor. 128 more have room until their first request is accepted.
         'max_connections_per_address',
         default=128,
         min=1,
+        advanced=True,
         help='''
 Connections of one address that are served at the same time; more are answered
 as busy. Raise it, up to ``max_connections``, at a repository whose sites
 are behind one address each.
-'''),
-    cfg.Opt(
-        'latency',
-        type=units.Number(min=0.0, max=10.0),
-        default=0.0,
-        help='''
-Seconds by which each request is delayed, to simulate a slow link on one
-machine. Leave it at 0 in production.
-'''),
-    cfg.IntOpt(
-        'claim_ttl',
-        default=30,
-        min=2,
-        help='''
-Seconds without progress after which an agent loses its claim to fetch an
-object over the WAN for its site. Lower values recover faster from a failed
-host; values that are too low make two hosts fetch the same object over a WAN
-that only stalled.
 '''),
 ]
 

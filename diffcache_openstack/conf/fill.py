@@ -51,6 +51,7 @@ Objects that the site already has are copied between its hosts at any time.
         default=1,
         min=1,
         max=16,
+        advanced=True,
         help='''
 Objects to fetch at the same time. They are ordered by savings per byte, so 1
 completes the most valuable ones first; higher values help only if one

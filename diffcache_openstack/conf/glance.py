@@ -34,6 +34,7 @@ OPTS = [
         type=units.Size(),
         default=10 ** 12,
         sample_default='1TB',
+        advanced=True,
         help='''
 Largest image, as a file and as a disk, that is added to the repository, in
 bytes or with a unit. Larger images are served by Glance alone. Raise it if

@@ -70,6 +70,7 @@ Holds for images that are served from then on.
     cfg.StrOpt(
         'mounter',
         sample_default='/run/diffcache-lazy-mount.sock',
+        advanced=True,
         help='''
 Path of the unix socket of the mounter, a process that mounts for diffcached
 and has no other task: diffcached needs no privilege then. The unit
@@ -80,6 +81,7 @@ is not set, diffcached mounts itself, and needs CAP_SYS_ADMIN.
         'wait',
         type=units.Number(min=0.0, max=86400.0),
         default=120.0,
+        advanced=True,
         help='''
 Seconds that a guest's read waits for bytes that no source serves. Then it
 fails, and the guest is stopped until more arrives, or sees an input/output
@@ -111,6 +113,7 @@ Reads of guests are not limited.
         'in_flight',
         type=units.Count(min=1, max=64),
         default=3,
+        advanced=True,
         help='''
 Chunks of 256 KiB of an image that this host prefetches at the same time. More
 fill a fast link over a long distance: 3 in a round trip of 100 ms are 63
@@ -121,6 +124,7 @@ for images that are served from then on.
         'threshold',
         type=units.Number(min=0.001, max=1e6),
         default=0.1,
+        advanced=True,
         help='''
 From how many servers that read it on a chunk is prefetched for others, and is
 of the boot set of its image: below 1 a share of the servers that read the most
@@ -132,31 +136,10 @@ conductors, the API and hosts. On hosts it holds for images that are served
 from then on.
 '''),
     cfg.Opt(
-        'workers',
-        type=units.Count(min=1, max=64),
-        default=64,
-        help='''
-Threads that answer the reads of an image on this host, each one read at a
-time. With fewer, reads wait for others that wait for bytes of a source, also
-where their own bytes are here; each takes up to 2 MiB of memory. Holds for
-images that are served from then on.
-'''),
-    cfg.Opt(
-        'restart_backoff',
-        type=units.Number(min=0.01, max=300.0),
-        default=5.0,
-        help='''
-Longest pause in seconds before a process of diffcached that ends again and
-again is started once more. The first pause is 10 ms (100 ms for the process
-that mounts an image), and each is twice as long as the last one. Reads of
-guests wait meanwhile. Higher values spare a host whose processes cannot run;
-with lower ones guests continue sooner when they can. Holds for images that are
-served from then on.
-'''),
-    cfg.Opt(
         'fan_out',
         type=units.Count(min=0, max=64),
         default=2,
+        advanced=True,
         help='''
 Answers with chunks of an image that this host sends to others at the same time
 until it refers further requests. A host that requests a chunk for which this
@@ -167,21 +150,11 @@ through more hosts one after the other, with high values few requests are
 referred. Releases that know no referrals are served as before. Holds for
 images that are served from then on.
 '''),
-    cfg.BoolOpt(
-        'resend',
-        default=True,
-        help='''
-Whether the kernel is requested to send the reads again that a process of
-diffcached left without an answer when it was killed or replaced (Linux 6.9 or
-later). Otherwise, and with older kernels, the next process answers the copies
-of them that diffcached keeps in memory. Guests notice no difference; turn it
-off only if the kernel's own way fails. Holds for images that are served from
-then on.
-'''),
     cfg.Opt(
         'learn_interval',
         type=units.Number(min=0.1, max=3600.0),
         default=5.0,
+        advanced=True,
         help='''
 Seconds between two exchanges of an agent with the conductor, for each image
 that is served while it arrives: what servers of this host have read, for what
@@ -196,6 +169,7 @@ learn more from each other, and cost more calls.
                     ' those of all projects'),
             (PROJECT, 'for those of the same project only'),
         ],
+        advanced=True,
         help='''
 Who learns from what servers read of public images. Profiles of other images
 are always those of one project. With "project" hosts do not teach each other
@@ -205,6 +179,7 @@ conductors, the API and diffcache-lazy.
     cfg.BoolOpt(
         'carry_profiles',
         default=True,
+        advanced=True,
         help='''
 Whether an image that no server has read yet gets the profile of a similar
 image, such as the build before, at the places where it has the same content.
@@ -216,6 +191,7 @@ option.
         'boot_set_share',
         type=units.Number(min=0.0, max=1.0),
         default=0.1,
+        advanced=True,
         help='''
 Share of each host's ``[agent] cache_capacity`` for boot sets: the chunks that
 boots read, of images that the host does not hold. Whole percents count. What
@@ -228,6 +204,7 @@ Set the same value for all conductors; agents do not read it.
         default=32,
         min=0,
         max=500,
+        advanced=True,
         help='''
 Most boot sets of a host. diffcached serves each by two processes, also while
 no server reads it. Set the same value for all conductors; agents do not read
@@ -237,6 +214,7 @@ it.
         'worth_seconds',
         type=units.Number(min=0.0),
         default=2.0,
+        advanced=True,
         help='''
 Seconds that a full delivery has to take, as predicted, for an image to be
 served while it arrives. Those of which less is predicted, such as images that

@@ -45,10 +45,12 @@ both. Without it any client of the message broker can act as any host.
     cfg.BoolOpt(
         'require_signatures',
         default=True,
+        advanced=True,
         help='''
-Whether to refuse messages and images without a signature, where
-``authority_file`` is set. If false, they are accepted and logged; signatures
-that are wrong are refused in any case. Set it to false only while keys are
+Dangerous if false: any client of the message broker can act as any host.
+Refuses messages and images without a signature, where ``authority_file`` is
+set. If false, they are accepted and logged; signatures that are wrong are
+refused in any case. Set it to false only while keys are
 introduced host by host.
 '''),
     cfg.IntOpt(
@@ -56,6 +58,7 @@ introduced host by host.
         default=120,
         min=10,
         max=3600,
+        advanced=True,
         help='''
 Seconds for which the signature of a message is accepted. The clocks of all
 hosts have to agree to within this time, and a message that waits longer in the

@@ -42,6 +42,7 @@ Message broker that Nova, Glance and Cinder send notifications to, such as
     cfg.ListOpt(
         'topics',
         default=['diffcache'],
+        advanced=True,
         help='''
 Topics to listen to. Each has to be in ``[oslo_messaging_notifications]
 topics`` of Nova, Glance and Cinder. Use a topic that no other service
@@ -50,15 +51,18 @@ consumes: each message is delivered to one consumer only.
     cfg.StrOpt(
         'nova_exchange',
         default='nova',
+        advanced=True,
         help='The value of ``[DEFAULT] control_exchange`` in nova.conf.'),
     cfg.StrOpt(
         'glance_exchange',
         default='glance',
+        advanced=True,
         help='The value of ``[DEFAULT] control_exchange`` in'
              ' glance-api.conf.'),
     cfg.StrOpt(
         'cinder_exchange',
         default='cinder',
+        advanced=True,
         help='The value of ``[DEFAULT] control_exchange`` in cinder.conf.'),
 ]
 

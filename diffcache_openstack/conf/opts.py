@@ -26,6 +26,8 @@ import pkgutil
 import types
 import typing
 
+from keystoneauth1 import exceptions as ksa_exceptions
+from keystoneauth1 import loading
 from oslo_concurrency import opts as concurrency_options
 from oslo_config import cfg
 from oslo_db import options as db_options
@@ -48,8 +50,9 @@ def groups() -> list[types.ModuleType]:
     """Return the modules that define a group of options each, by name."""
     names = sorted(module.name for module in
                    pkgutil.iter_modules(package.__path__))
-    return [importlib.import_module(f'{package.__name__}.{name}')
-            for name in names if name not in ('keystone_opts', 'opts')]
+    modules = [importlib.import_module(f'{package.__name__}.{name}')
+               for name in names]
+    return [module for module in modules if hasattr(module, 'GROUP')]
 
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
@@ -135,37 +138,40 @@ def parse(conf: cfg.ConfigOpts,
     conf(list(argv or ()), project=PROJECT, prog=program, version=version,
          default_config_files=None if files is None else list(files),
          description=description)
-    for path in conf.config_file or ():
-        _check_names(path)
+    paths = [str(path) for path in conf.config_file or ()]
     for directory in conf.config_dir or ():
-        for each in sorted(pathlib.Path(directory).glob('*.conf')):
-            _check_names(str(each))
+        paths += map(str, sorted(pathlib.Path(directory).glob('*.conf')))
+    for path in paths:
+        _check_names(path, conf)
 
 
-# Groups whose further options are another project's.
-_SHARED = ('profiler',)
+# Groups to which libraries add options, and the namespaces where they list
+# them for samples.
+_SHARED = {'DEFAULT': ('oslo.log', 'oslo.messaging', 'oslo.service.service'),
+           'barbican': ('castellan.config',), 'oslo_limit': ('oslo.limit',),
+           'profiler': ('osprofiler',)}
 
 
 class UnknownOptionError(cfg.Error):
     """A file has an option that its group does not have."""
 
 
-def _check_names(path: str) -> None:
+def _check_names(path: str, conf: cfg.ConfigOpts) -> None:
     """Check that a file has no option in our groups that these do not have.
 
-    The groups of other projects, and those to which Keystone's plug-ins add
-    their options, are not checked.
+    Groups that only libraries read are not checked.
 
     :raises UnknownOptionError: it has
     """
     sections: dict[str, dict[str, list[str]]] = {}
     cfg.ConfigParser(path, sections).parse()
-    known = _names()
-    for section, options in sections.items():
-        names = known.get(section)
-        if names is None or 'auth_type' in names or section in _SHARED:
+    for section, given in sections.items():
+        names = _names_of(section, (given.get('auth_type') or [''])[0])
+        if names is None:
             continue
-        for option in options:
+        if section == 'DEFAULT':
+            names |= set(conf)
+        for option in given:
             if option.replace('-', '_') not in names:
                 near = difflib.get_close_matches(option, names, 1)
                 raise UnknownOptionError(
@@ -174,12 +180,42 @@ def _check_names(path: str) -> None:
                        '; remove it.'))
 
 
+def _names_of(section: str, auth_type: str) -> set[str] | None:
+    """Return the names of all options of a group; None if not all are known.
+
+    :param auth_type: Keystone's plug-in that the group chooses, whose options
+        it then has
+    """
+    options = list(_own_opts().get(section, ()))
+    if not options and section not in _SHARED:
+        return None
+    for namespace in _SHARED.get(section, ()):
+        listed = _listed_opts(namespace)
+        if section not in listed:
+            return None
+        options += listed[section]
+    if auth_type:
+        try:
+            options += loading.get_auth_plugin_conf_options(auth_type)
+        except ksa_exceptions.NoMatchingPlugin:
+            return None
+    return {name for option in options for name in (
+        option.dest, *(old.name.replace('-', '_')
+                       for old in option.deprecated_opts if old.name))}
+
+
 @functools.cache
-def _names() -> dict[str, frozenset[str]]:
-    """Return the names of the options of our groups."""
-    found: dict[str, set[str]] = collections.defaultdict(set)
-    for group, options in list_opts():
-        name = str(group.name)
-        for option in options:
-            found[name].add(option.dest)
-    return {name: frozenset(options) for name, options in found.items()}
+def _own_opts() -> dict[str, list[cfg.Opt]]:
+    """Return the options of our groups."""
+    return {str(group.name): options for group, options in list_opts()}
+
+
+@functools.cache
+def _listed_opts(namespace: str) -> dict[str, list[cfg.Opt]]:
+    """Return the options of a library; none if it is not installed."""
+    found = collections.defaultdict(list)
+    for entry in importlib.metadata.entry_points(
+            group='oslo.config.opts', name=namespace):
+        for group, options in entry.load()():
+            found[str(group or 'DEFAULT')] += options
+    return found

@@ -29,6 +29,7 @@ OPTS = [
         'solver',
         default='auto',
         mutable=True,
+        advanced=True,
         help='''
 Solver to use, from the entry point namespace ``diffcache.placement.solvers``.
 ``auto`` finds good plans at any scale with a bound on their distance from the
@@ -74,22 +75,18 @@ and move more bytes over the WAN. 0 computes plans only on request
         type=units.Number(min=0.1),
         default=20.0,
         mutable=True,
+        advanced=True,
         help='''
 Seconds that the solver may take for one site; it then returns the best plan
 found.
 '''),
-    cfg.IntOpt(
-        'threads',
-        default=1,
-        min=1,
-        mutable=True,
-        help='Threads of the solver, if it can use more than one.'),
     cfg.IntOpt(
         'max_patches',
         default=1,
         min=1,
         max=4,
         mutable=True,
+        advanced=True,
         help='''
 Most patches to apply one after another to build an image, in plans and on the
 hosts. Higher values help if images descend from each other in long chains, but
@@ -102,6 +99,7 @@ map.
         default=7 * 24 * 3600,
         min=1,
         mutable=True,
+        advanced=True,
         help='''
 Seconds after which a request counts half in the forecast of demand. The
 default of a week keeps images of working days in the cache over a weekend.
@@ -111,54 +109,18 @@ default of a week keeps images of working days in the cache over a weekend.
         type=units.Number(min=0.0),
         default=0.05,
         mutable=True,
+        advanced=True,
         help='''
 Recent requests assumed for every image at each host, in addition to real ones.
 Higher values give images that were never requested a share of free capacity. 0
 places only images with a history.
 '''),
     cfg.Opt(
-        'trend_limit',
-        type=units.Number(min=1.0),
-        default=2.0,
-        mutable=True,
-        help='''
-Largest factor by which a recent trend (within a quarter of ``half_life``)
-raises or lowers the forecast of an image. 1 ignores trends.
-'''),
-    cfg.Opt(
-        'family_weight',
-        type=units.Number(min=0.0),
-        default=1.0,
-        mutable=True,
-        help='''
-Weight of the mean forecast of an image's family (images with a common origin
-or with patches between them), as a number of requests of the image itself.
-Higher values give new images more of their family's demand. 0 uses only the
-image's own requests.
-'''),
-    cfg.Opt(
-        'host_weight',
-        type=units.Number(min=0.0),
-        default=2.0,
-        mutable=True,
-        help='''
-Weight of the mean demand of all hosts for an image, as a number of requests at
-the host itself. Higher values make the forecasts of hosts more alike.
-'''),
-    cfg.IntOpt(
-        'max_templates',
-        default=1000,
-        min=1,
-        mutable=True,
-        help='''
-Most images that a site's plan considers: those with the highest forecast.
-Limits the solver's time and memory in catalogues of many thousand images.
-'''),
-    cfg.Opt(
         'min_gain',
         type=units.Number(min=0.0, max=1.0),
         default=0.02,
         mutable=True,
+        advanced=True,
         help='''
 Fraction by which a new plan has to lower the expected cost, including the cost
 of moving its objects, to replace the current plan. Prevents hosts from
@@ -169,6 +131,7 @@ exchanging objects of equal worth with each plan. 0 accepts any better plan.
         type=units.Number(min=0.0),
         default=0.01,
         mutable=True,
+        advanced=True,
         help='''
 Cost of one second of moving objects to hosts, in seconds of waiting for
 images. A new plan has to save the cost of its moves within ``horizon``. 0
@@ -179,6 +142,7 @@ moves objects for any saving.
         default=7 * 24 * 3600,
         min=60,
         mutable=True,
+        advanced=True,
         help='''
 Seconds that a plan is expected to last; the cost of its moves is spread over
 them.
@@ -196,6 +160,7 @@ to other hosts where that pays.
         type=units.Number(min=0.001),
         default=4000.0,
         mutable=True,
+        advanced=True,
         help='''
 Mbit/s at which a host reads and writes images on its own disk.
 '''),
@@ -229,28 +194,12 @@ Mbit/s from the repository for sites that differ from
         'named_repository_bandwidth',
         default={},
         mutable=True,
+        advanced=True,
         help='''
 Mbit/s from repositories whose link differs from ``repository_bandwidth`` and
 ``site_repository_bandwidth``, as ``REPOSITORY:MBITS`` pairs separated by
 commas, or ``SITE/REPOSITORY:MBITS`` for one site. Hosts read from the fastest
 repository that has what they need and that answers.
-'''),
-    cfg.DictOpt(
-        'host_repository_bandwidth',
-        default={},
-        mutable=True,
-        help='''
-Mbit/s from the repository for hosts that differ from their site, as
-``HOST:MBITS`` pairs separated by commas. Plans, the routes that these hosts
-choose, and Nova's weigher take it into account.
-'''),
-    cfg.DictOpt(
-        'host_peer_bandwidth',
-        default={},
-        mutable=True,
-        help='''
-Mbit/s from other hosts of the site for hosts that differ from
-``peer_bandwidth``, as ``HOST:MBITS`` pairs separated by commas.
 '''),
     cfg.BoolOpt(
         'measured_bandwidths',
@@ -259,18 +208,8 @@ Mbit/s from other hosts of the site for hosts that differ from
         help='''
 Use the bandwidths that each host measured with its transfers (those of
 "openstack image cache host show") in plans, in the routes that it chooses and
-in Nova's weigher, from its first 8 MiB on. ``host_repository_bandwidth`` and
-``host_peer_bandwidth`` take precedence. Leave it off where the configured
+in Nova's weigher, from its first 8 MiB on. Leave it off where the configured
 bandwidths are a policy, such as a low one for a WAN that is to be spared.
-'''),
-    cfg.Opt(
-        'patch_seconds_base',
-        type=units.Number(min=0.0),
-        default=0.5,
-        mutable=True,
-        help='''
-Seconds assumed for applying a patch of which no time was measured yet, beside
-the time for its target's size. Measured times replace the assumption.
 '''),
 ]
 

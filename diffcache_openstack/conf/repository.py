@@ -46,6 +46,7 @@ refuses all paths.
         default=2,
         min=1,
         max=64,
+        advanced=True,
         help='''
 Images that are added at a time. Small images come first, and of several
 workers one is left to images of at most 1 GiB. More workers add more images
@@ -56,6 +57,7 @@ in the repository.
         'max_expansion',
         type=units.Number(min=1.0),
         default=50.0,
+        advanced=True,
         help='''
 Most bytes of content for each byte of a qcow2 file. An image that would grow
 more is not added, unless its content is at most 256 MiB; Glance alone serves
@@ -68,6 +70,7 @@ limited by ``[glance] largest_image``.
         'unpack_timeout',
         type=units.Number(min=1.0),
         default=3600.0,
+        advanced=True,
         help='''
 Most seconds to unpack a qcow2 image after its download, and to describe its
 file. An image that takes longer is not added. Raise it if large images time
@@ -78,6 +81,7 @@ out on a slow disk.
         default=6,
         min=0,
         max=19,
+        advanced=True,
         help='''
 Level (zstd) of the compressed form that the repository makes of each image
 once, in the background, and that crosses the WAN instead of its raw content.
@@ -91,6 +95,7 @@ images cross the WAN uncompressed.
         default=3,
         min=1,
         max=19,
+        advanced=True,
         help='''
 Compression level of patches (zstd). Higher levels make patches some percent
 smaller and take several times as long to create; the time to apply a patch
@@ -100,6 +105,7 @@ hardly changes.
         'max_patch_ratio',
         type=units.Number(min=0.0, max=1.0),
         default=0.5,
+        advanced=True,
         help='''
 Largest patch to keep, as a fraction of its target's data. Larger patches save
 too little for the space and the time to apply them. 0 creates no patches.
@@ -108,6 +114,7 @@ too little for the space and the time to apply them. 0 creates no patches.
         'nearest_bases',
         default=8,
         min=1,
+        advanced=True,
         help='''
 Most bases from which patches to an image are created: those with the smallest
 patches, as estimated from a sample of both images. Higher values give the
@@ -117,6 +124,7 @@ planner more choices, and take more time and space at the repository.
         'patches_on_demand',
         default=20,
         min=0,
+        advanced=True,
         help='''
 Most patches within an hour that hosts may have created at once. A host that
 needs an image requests the patch from one of its site's images if there is
@@ -130,6 +138,7 @@ request.
         'max_load',
         type=units.Number(min=0.0),
         default=0.0,
+        advanced=True,
         help='''
 Load average of one minute, divided by the number of processors, above which no
 further patch is started. Creating a patch uses all processors. 0 sets no
@@ -145,6 +154,7 @@ Adding an image and reading its content once is not limited by it.
         'scan_interval',
         default=60,
         min=1,
+        advanced=True,
         help='''
 Seconds between two searches for missing patches, also after ``windows`` or
 ``max_load`` paused the creation of patches. A new image starts a search at

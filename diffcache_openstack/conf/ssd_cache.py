@@ -82,6 +82,7 @@ directory for mounts besides.
         'sequential_cutoff',
         type=units.Size(),
         default=0,
+        advanced=True,
         help='''
 Bytes in sequence after which requests are not cached, for volumes whose type
 has no ``diffcache:ssd_cache:sequential``. Lower numbers keep scans and backups
@@ -92,6 +93,7 @@ out of the cache, but also the first reading of large files. 0 caches all.
         default=1,
         min=1,
         max=15,
+        advanced=True,
         help='''
 Cache a block at this reference to it, of volumes whose type has no
 ``diffcache:ssd_cache:admission``. 2 writes less to the SSD, and keeps blocks
@@ -102,6 +104,7 @@ out that are used once; the cache then fills more slowly.
         type=units.Size(),
         default=0,
         sample_default='500GB',
+        advanced=True,
         help='''
 Bytes that may be written to the SSD each day, on average: its drive writes per
 day (DWPD), from the data sheet, times its size, less what others write to it.
@@ -113,6 +116,7 @@ not the cache's metadata.
     cfg.StrOpt(
         'dirty_max',
         default='50%',
+        advanced=True,
         help='''
 The most blocks of a volume in the mode write-back that only the cache has: a
 number of blocks of 4 KiB, or a percentage of the volume's size in the cache.
@@ -125,6 +129,7 @@ takes effect when the cache is started again.
         default=30,
         min=0,
         max=86400,
+        advanced=True,
         help='''
 Seconds after which such a block is written to the volume. Lower numbers lose
 less with the SSD or the host; higher ones save writes to the volume where the
@@ -134,10 +139,11 @@ is started again.
     cfg.StrOpt(
         'policy',
         default='latency',
+        advanced=True,
         help='''
 What the sizes of volumes are to achieve, after each epoch. ``latency``: the
 least mean latency, once the ``diffcache:ssd_cache:sla`` of volumes are met.
-``sla``: the same. ``fairness``: the least hit ratio as large as possible.
+``fairness``: the least hit ratio as large as possible.
 ``wss``: in proportion to working sets. ``priority``: the volume with the
 highest ``diffcache:ssd_cache:priority`` first. ``pooled``: as in one cache for
 all, beyond ``:min``. ``static``: by ``:weight`` alone, whatever is requested.
@@ -148,62 +154,18 @@ Further policies are found through the entry points
         'epoch',
         default=120,
         min=1,
+        advanced=True,
         help='''
 Seconds after which sizes are decided anew, by what was requested in them;
-sooner where ``shortest_epoch`` says so. Lower numbers follow changes sooner,
-and are misled by short bursts.
-'''),
-    cfg.IntOpt(
-        'shortest_epoch',
-        default=10,
-        min=1,
-        help='''
-Seconds after which an epoch ends early at the soonest, because volumes hit
-more or less than their curves predicted, by more than ``hysteresis`` of all
-references and twice in a row: so sizes follow a shift of the load at once.
-Each early end makes this time 1.5 times as long, until epochs have had their
-full length again. As long as ``epoch``: no epoch ends early.
-'''),
-    cfg.Opt(
-        'step',
-        type=units.Number(min=0.0001, max=1.0),
-        default=0.5,
-        help='''
-The part of the cache that moves from some volumes to others after one epoch,
-at most. Lower numbers cost fewer hits where an epoch was not typical.
-'''),
-    cfg.IntOpt(
-        'cooldown',
-        default=0,
-        min=0,
-        help='''
-Epochs without changes of sizes after one with changes. Higher numbers let
-partitions fill before they are judged.
-'''),
-    cfg.Opt(
-        'hysteresis',
-        type=units.Number(min=0.0, max=1.0),
-        default=0.01,
-        help='''
-The part of the cache that has to move, and with ``policy`` ``latency`` the
-part of the latency that has to be saved; for less, sizes stay as they are.
-'''),
-    cfg.IntOpt(
-        'sample_size',
-        default=8192,
-        min=0,
-        max=1048576,
-        help='''
-The most blocks of each volume that the cache follows for its curve. Higher
-numbers are more exact, above all for volumes with many blocks, and take more
-memory: about 60 bytes for each. 0 follows none: sizes are by weights then. A
-change takes effect when the cache is started again.
+after 10 seconds at the soonest if hits are no longer those that curves
+predicted. Lower numbers follow changes sooner, and are misled by short bursts.
 '''),
     cfg.Opt(
         'warm_rate',
         type=units.Size(),
         default=32 << 20,
         sample_default='32MiB',
+        advanced=True,
         help='''
 Bytes each second that are read of volumes whose servers were migrated live to
 this host, to cache the blocks that the host before had cached. Of each volume
@@ -214,6 +176,7 @@ volume begins empty, with a size by the curve of the host before.
         'reconnect_delay',
         default=600,
         min=1,
+        advanced=True,
         help='''
 Seconds for which a guest's requests wait while the cache does not run. After
 that the server is paused until the cache runs again. libvirt 9.0 has no such

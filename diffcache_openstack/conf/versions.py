@@ -50,6 +50,7 @@ other configuration files for that project.
     cfg.BoolOpt(
         'listed_projects_only',
         default=False,
+        advanced=True,
         help='''
 Whether this host stores versions only of projects with a file in
 ``projects_directory``. Tasks of others fail.
@@ -72,6 +73,7 @@ conductor needs ``maintenance_hosts``. Unset lets all hosts change ``store``.
         type=units.Size(),
         default=1000 ** 4,
         sample_default='1TB',
+        advanced=True,
         help='''
 Most bytes that wait in ``inbox`` to be accepted, of all hosts and projects.
 Set it on all hosts, below what the disk has. Saves that would exceed it are
@@ -84,6 +86,7 @@ host accepts no save that is larger. Hosts do not know it of an ``inbox`` of
         type=units.Size(),
         default=200 * 1000 ** 3,
         sample_default='200GB',
+        advanced=True,
         help='''
 Most bytes of saves of this host that wait in ``inbox`` to be accepted. A
 server whose first version has more bytes, compressed, cannot be saved. Lower
@@ -115,6 +118,7 @@ store cannot be read.
     cfg.ListOpt(
         'former_key_files',
         default=[],
+        advanced=True,
         help='''
 Files with keys that ``key_file`` replaced. Stores that still have a key of
 these can be read and written, until ``diffcache-manage version-key rotate``
@@ -123,12 +127,13 @@ replaces it.
     cfg.BoolOpt(
         'key_manager',
         default=False,
+        advanced=True,
         help='''
-Whether to encrypt versions with a key per project that the key manager of
-``[key_manager] backend`` (by default Barbican) creates with the project's
-first version. The user of the group ``[barbican]`` needs the right to create
-and read secrets. Versions that were stored unencrypted before can then not be
-read.
+Dangerous to set where versions were stored unencrypted: those cannot be read
+any more, and their projects cannot be saved. Encrypts versions with a key per
+project that the key manager of ``[key_manager] backend`` (by default Barbican)
+creates with the project's first version. The user of the group ``[barbican]``
+needs the right to create and read secrets.
 '''),
     cfg.ListOpt(
         'directories',
@@ -140,6 +145,7 @@ instances_path``. The agent opens no disk and no backing file outside of them.
     cfg.StrOpt(
         'libvirt_uri',
         default='qemu:///system',
+        advanced=True,
         help='libvirt URI of the hypervisor of this host.'),
     cfg.Opt(
         'rate',
@@ -153,6 +159,7 @@ A request may set a lower limit.
     cfg.BoolOpt(
         'manifests',
         default=False,
+        advanced=True,
         help='''
 Whether the store keeps a manifest of each version: hashes of the whole disk,
 32 bytes for 64 KiB, by which each part is verified when a server boots from
@@ -165,34 +172,17 @@ what changed.
         default=4,
         min=1,
         max=64,
+        advanced=True,
         help='''
-Tasks on versions that this host performs at the same time. More tasks load the
-host more. With as many as ``project_workers`` or fewer, a slow task of one
-project holds those of others.
-'''),
-    cfg.IntOpt(
-        'project_workers',
-        default=1,
-        min=1,
-        max=64,
-        help='''
-Tasks of one project that this host performs at the same time. Others of the
-project wait, while those of other projects take turns.
-'''),
-    cfg.IntOpt(
-        'hook_workers',
-        default=4,
-        min=1,
-        max=64,
-        help='''
-Servers that this host saves at the same time because Nova waits to shut them
-down or to delete them. They do not wait for the tasks that ``workers`` limits.
+Tasks on versions that this host performs at the same time, one of each
+project; projects take turns. More tasks load the host more.
 '''),
     cfg.IntOpt(
         'project_tasks',
         default=4,
         min=1,
         max=1000,
+        advanced=True,
         help='''
 Tasks of one project that the conductor has hosts perform at the same time.
 Others of the project stay queued. Lower values leave more to other projects.
@@ -202,6 +192,7 @@ Others of the project stay queued. Lower values leave more to other projects.
         type=units.Size(minimum=1),
         default=1000 ** 2,
         sample_default='1MB',
+        advanced=True,
         help='''
 Lowest rate in bytes per second that a request to save a server may set. Lower
 ones are refused with 400. A save at a low rate occupies its host, and its
@@ -211,6 +202,7 @@ project's store, for as long as it takes.
         'hook_timeout',
         default=600,
         min=1,
+        advanced=True,
         help='''
 Seconds that Nova waits for a version to be saved when a server with such a
 policy is shut down or deleted. After that the server is shut down or deleted
@@ -220,6 +212,7 @@ without it, unless the policy requires the version.
         'resend_interval',
         default=60,
         min=2,
+        advanced=True,
         help='''
 Seconds without a report after which the conductor sends a task to its host
 again. The host does not repeat work.
@@ -228,6 +221,7 @@ again. The host does not repeat work.
         'prune_interval',
         default=86400,
         min=0,
+        advanced=True,
         help='''
 Seconds after which the space of a deleted version is freed, by pruning its
 project's store. Lower values free it sooner, and rewrite packs more often. A
@@ -238,6 +232,7 @@ prune that failed is repeated an hour later. 0 disables pruning.
         default=3,
         min=1,
         max=19,
+        advanced=True,
         help='''
 Compression level of new versions (zstd). 1 takes a fifth less CPU time of the
 host and 5% more space than 3.
@@ -247,6 +242,7 @@ host and 5% more space than 3.
         default=0,
         min=0,
         max=19,
+        advanced=True,
         help='''
 Level at which pruning compresses stored blocks again (zstd). 17 makes them 7%
 smaller than 3 does, at about 3 MB per second of CPU time. Restores are not
@@ -257,6 +253,7 @@ slower. 0 does not compress again.
         type=units.Size(minimum=1),
         default=256 * 1000 ** 2,
         sample_default='256MB',
+        advanced=True,
         help='''
 Most bytes of a project that one pruning compresses again. No server of the
 project can be saved during it. The rest is done by the next pruning.
@@ -265,6 +262,7 @@ project can be saved during it. The rest is done by the next pruning.
         'verify_interval',
         default=604800,
         min=0,
+        advanced=True,
         help='''
 Seconds between two verifications of a project's whole store. Damaged versions
 are listed in the log and in the task's result. 0 disables verification.
@@ -273,6 +271,7 @@ are listed in the log and in the task's result. 0 disables verification.
         'task_lifetime',
         default=604800,
         min=60,
+        advanced=True,
         help='''
 Seconds after which tasks that ended are deleted, and with them versions that
 could not be saved. A task that no host could perform for so long fails.

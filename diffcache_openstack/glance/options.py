@@ -38,6 +38,7 @@ glance_socket_group``).
         'connect_timeout',
         type=units.Number(min=0.1),
         default=1.5,
+        advanced=True,
         help='''
 Seconds to wait for the agent to answer a question, such as whether it can
 build an image from what the site holds. After that, the image is read from
@@ -48,6 +49,7 @@ each download waits so long if the agent hangs.
         'stall_timeout',
         type=units.Number(min=5.0),
         default=600.0,
+        advanced=True,
         help='''
 Seconds to wait for the next bytes of an image from the agent. After that, the
 rest is read from Glance's store. It has to suffice for the agent to fetch over

@@ -70,6 +70,7 @@ group that owns the socket (``[agent] socket_group``).
         'connect_timeout',
         type=units.Number(min=0.1),
         default=1.5,
+        advanced=True,
         help='''
 Seconds to wait for the agent to answer a question, such as whether it knows an
 image. After that, the image is fetched as ``fallback`` says. Raise it if the
@@ -80,6 +81,7 @@ so long if the agent hangs.
         'stall_timeout',
         type=units.Number(min=5.0),
         default=60.0,
+        advanced=True,
         help='''
 Seconds without progress of the agent, while it builds or fetches an image,
 after which the image is fetched as ``fallback`` says. The time that
@@ -89,6 +91,7 @@ the whole delivery takes is not limited.
         'restart_timeout',
         type=units.Number(min=0.0),
         default=20.0,
+        advanced=True,
         help='''
 Seconds to wait for an agent that has ended, as it does while it is upgraded. A
 delivery that the agent's end cut off is repeated when it runs again, and a
@@ -109,6 +112,7 @@ the same; this protects against an agent without that option.
     cfg.BoolOpt(
         'hash_raw_images',
         default=False,
+        advanced=True,
         help='''
 Whether to compute Glance's hash of each raw image that the agent delivers, and
 compare it. It reads the whole image, at some hundred MB/s. Of images in other
@@ -122,6 +126,7 @@ formats, Nova gets the content, and has no file to compute the hash of.
             ('fetch_and_patch', 'copy base and patches here, apply them here'),
             ('on_the_fly', 'read base and patches where they are stored'),
         ],
+        advanced=True,
         help='''
 How images are built from a base and patches.
 '''),
@@ -134,6 +139,7 @@ How images are built from a base and patches.
                    ' arrives'),
             (REPORT, 'the guest sees an input/output error'),
         ],
+        advanced=True,
         help='''
 What happens to a server whose base image is not whole when a read of it fails,
 because no host that has the image answered for ``[lazy] wait`` seconds
@@ -164,15 +170,18 @@ and qcow2, and those whose signature Nova has to verify.
             (GO, 'it is deleted unsaved, which is logged and counted'),
             (STAY, 'deleting fails, and can be tried again'),
         ],
+        advanced=True,
         help='''
-What happens to a server that is deleted while it is unknown whether its
-version policy requires a save before: the agent, the conductor or the database
-is down. Set it to ``stay`` if policies with ``--required`` have to hold then,
-too; no server on this host can be deleted meanwhile.
+Dangerous with ``go`` where policies require versions: a server that is deleted
+while the agent, the conductor or the database is down is not saved before. It
+is what happens while it is unknown what the server's policy says. Set it to
+``stay`` if policies with ``--required`` have to hold then, too; no server on
+this host can be deleted meanwhile.
 '''),
     cfg.StrOpt(
         'write_back_notes',
         sample_default='/var/lib/diffcache/write_back',
+        advanced=True,
         help='''
 Directory where the agent notes volumes in the mode write-back: ``write_back``
 in its ``[agent] state_dir``. Where neither agent nor cache answers,
@@ -182,6 +191,7 @@ Default: beside ``socket``.
     cfg.StrOpt(
         'state_file',
         default='$state_path/diffcache-images.json',
+        advanced=True,
         help='''
 File with the number of images that the agent delivered and of fallbacks by
 reason. It is replaced atomically with each image.
@@ -199,6 +209,7 @@ diffcache.conf. If it is not set, Nova's own broker is used.
     cfg.StrOpt(
         'control_exchange',
         default='diffcache',
+        advanced=True,
         help='''
 Exchange of the DiffCache conductor; ``[DEFAULT] control_exchange`` of
 diffcache.conf.
@@ -221,6 +232,7 @@ override it under the same name.
         'prefer_cached_factor',
         type=units.Number(min=1.0),
         default=100.0,
+        advanced=True,
         help='''
 Factor of the multiplier for servers whose scheduler hint
 ``diffcache:prefer_cached`` is true. For them every saving counts in proportion
@@ -248,26 +260,10 @@ name.
         'cost_timeout',
         type=units.Number(min=0.05, max=30.0),
         default=1.0,
+        advanced=True,
         help='''
 Seconds that each weigher waits for the conductor when a server is scheduled.
 Without an answer all hosts get the same weight.
-'''),
-    cfg.Opt(
-        'cost_lifetime',
-        type=units.Number(min=0.0),
-        default=10.0,
-        help='''
-Seconds to cache the costs of an image, and the room for a server's volumes.
-Higher values call the conductor less often; with lower ones, hosts that got
-the image are preferred earlier.
-'''),
-    cfg.Opt(
-        'cost_retry_interval',
-        type=units.Number(min=0.0),
-        default=30.0,
-        help='''
-Seconds before the conductor is called again after it did not answer, and
-between two warnings about that.
 '''),
 ]
 

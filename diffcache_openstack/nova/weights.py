@@ -45,6 +45,10 @@ PREFER_HINT = 'diffcache:prefer_cached'
 # gives the hint has decided that a cached image matters, however small it is.
 _NOTICEABLE_SECONDS = 10.0
 _ANY_SECONDS = 0.0
+# Answers are used again for some seconds, and a conductor that did not answer
+# is not called for some, so that it costs a burst of servers one wait.
+_LIFETIME_SECONDS = 10.0
+_RETRY_SECONDS = 30.0
 
 
 # Numbers by host, of an image or a server on some hosts; see costs.Ask.
@@ -242,5 +246,5 @@ def _costs(method: Method, subject: str) -> costs.Costs:
                                                group.control_exchange)
         return method(api, ctxt, key, hosts)
 
-    return costs.Costs(ask, group.cost_timeout, group.cost_lifetime,
-                       group.cost_retry_interval, subject)
+    return costs.Costs(ask, group.cost_timeout, _LIFETIME_SECONDS,
+                       _RETRY_SECONDS, subject)

@@ -55,7 +55,7 @@ class Model:
 
     half_life_s: float = 7 * 86400.0
     short_share: float = 0.25
-    trend_limit: float = 3.0
+    trend_limit: float = 2.0
     family_weight: float = 1.0
     host_weight: float = 2.0
     period_s: float = 86400.0

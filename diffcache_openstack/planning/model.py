@@ -44,6 +44,13 @@ SECONDS_PER_DAY = 86400.0
 # Images of less are planned as if they had so much: an empty image exists,
 # and the model knows no size of zero.
 _SMALLEST = 4096
+# Images that a plan considers, those with the highest forecast: they limit
+# the solver's time and memory in catalogues of many thousand images.
+MAX_TEMPLATES = 1000
+# Assumed for applying a patch before it was measured, beside the time for the
+# size of its target.
+PATCH_SECONDS = 0.5
+FORECAST = demand.Model()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,12 +246,12 @@ def _wanted_contents(state, options):
     """Return bytes by content id, for the contents in highest demand."""
     sizes = {template.content_id: max(_SMALLEST, template.data_size)
              for template in state.templates}
-    if len(sizes) <= options.max_templates:
+    if len(sizes) <= MAX_TEMPLATES:
         return sizes
     hosts = [host.name for host in state.hosts]
     contents = sorted(sizes)
     rates = _daily_rates(state, hosts, contents, options).sum(axis=1)
-    highest = np.argsort(-rates, kind='stable')[:options.max_templates]
+    highest = np.argsort(-rates, kind='stable')[:MAX_TEMPLATES]
     wanted = {contents[n] for n in highest}
     # Whatever else is asked for, jobs are to be met.
     wanted |= {job.content_id for job in state.jobs} & set(sizes)
@@ -308,7 +315,8 @@ def _daily_rates(state, hosts, contents, options):
         if past.content_id in number and past.host in host_number]
     shape = (len(contents), len(hosts))
     expected = demand.rates(
-        requests, now, shape, _demand_model(options),
+        requests, now, shape,
+        dataclasses.replace(FORECAST, half_life_s=options.half_life),
         _families(state, number))
     counts = np.full(shape, options.prior)
     for job in state.jobs:
@@ -318,13 +326,6 @@ def _daily_rates(state, hosts, contents, options):
     # Requests at a steady rate leave rate * half-life / ln 2 behind.
     return expected + counts * SECONDS_PER_DAY * math.log(2) \
         / options.half_life
-
-
-def _demand_model(options):
-    return demand.Model(
-        half_life_s=options.half_life, trend_limit=options.trend_limit,
-        family_weight=options.family_weight, host_weight=options.host_weight,
-        period_s=SECONDS_PER_DAY)
 
 
 def _families(state, number):
@@ -350,5 +351,5 @@ def _patches_between(contents, patches):
 def _apply_seconds(patch, target_bytes, options):
     if patch.apply_seconds:
         return patch.apply_seconds
-    return (options.patch_seconds_base
+    return (PATCH_SECONDS
             + 8 * target_bytes / (options.local_bandwidth * MBIT))

@@ -163,8 +163,7 @@ class Planner:
         :param time_limit: seconds
         """
         options = self._conf.planner
-        limits: dict[str, typing.Any] = {
-            'hops': options.max_patches, 'threads': options.threads}
+        limits: dict[str, typing.Any] = {'hops': options.max_patches}
 
         def find(priced, terms, seconds):
             if isinstance(solver, auto.AutoSolver):

@@ -32,6 +32,8 @@ WAIT_FRACTION = 0.5
 # The shortest time that is waited, seconds.
 LEAST_WAIT = 1.0
 
+# Of calls in which a whole image may cross the WAN.
+_BULK_SECONDS = 7200
 # The longest time that a host waits for an image to be added, seconds.
 MOST_IMAGE_WAIT = 60.0
 # What the answer may take besides.
@@ -68,7 +70,7 @@ class PatchWanted:
 
 def _bulk(conf: cfg.ConfigOpts) -> dict[str, typing.Any]:
     """Wait for bulk work, not for a dead agent."""
-    return {'timeout': conf.agent.request_timeout,
+    return {'timeout': _BULK_SECONDS,
             'call_monitor_timeout': conf.conductor.rpc_timeout}
 
 

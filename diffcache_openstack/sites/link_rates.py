@@ -50,17 +50,14 @@ def links_of(site: str, options: cfg.ConfigOpts.GroupAttr,
     repository = float(options.site_repository_bandwidth.get(
         site, options.repository_bandwidth))
     measured = reported if options.measured_bandwidths else {}
-    peers = {**_rates(measured, lambda network: [network.peer_mbps]),
-             **options.host_peer_bandwidth}
-    repositories = {
-        **_rates(measured, lambda network: [
-            each.mbps for each in network.repositories]),
-        **options.host_repository_bandwidth}
+    peers = _rates(measured, lambda network: [network.peer_mbps])
+    repositories = _rates(measured, lambda network: [
+        each.mbps for each in network.repositories])
     return objects.Links(
         local=options.local_bandwidth, peer=peer, repo=repository,
         hosts=[objects.HostLinks(
-            host=name, peer=float(peers.get(name, peer)),
-            repo=float(repositories.get(name, repository)))
+            host=name, peer=peers.get(name, peer),
+            repo=repositories.get(name, repository))
             for name in sorted({*peers, *repositories})],
         repositories=_repository_links(site, options))
 

@@ -43,6 +43,8 @@ LOG = logging.getLogger(__name__)
 
 _HOOKS = (versions.SHUTDOWN, versions.DELETE)
 _AGAIN_SECONDS = 2.0
+# Servers that are saved at a time because Nova waits to end them.
+_HOOK_WORKERS = 4
 
 Watch = collections.abc.Callable[[int, int], bool]
 
@@ -82,12 +84,7 @@ class VersionService:
         self.base_indexes = worker.base_indexes
         self.tasks = tasks.Tasks(
             state / 'tasks', worker, self._report,
-            tasks.Workers(options.workers, options.project_workers,
-                          options.hook_workers))
-        if options.workers <= options.project_workers:
-            LOG.warning('A slow task of one project delays those of others:'
-                        ' set [versions] workers above project_workers (%d)',
-                        options.project_workers)
+            tasks.Workers(options.workers, hooks=_HOOK_WORKERS))
 
     def start(self) -> None:
         """Resume the tasks that the last process left."""

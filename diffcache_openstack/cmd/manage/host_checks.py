@@ -36,6 +36,7 @@ from diffcache_openstack.common import mounts
 from diffcache_openstack.common import reflinks
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common import units
+from diffcache_openstack.conf import dangers
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
 from diffcache_openstack.rpc import buses
@@ -88,6 +89,14 @@ def _configuration(conf) -> Results:
     else:
         yield WARNING, ('no file was found, only defaults are used; name one'
                         ' with --config-file')
+
+
+def _dangers(conf) -> Results:
+    found = dangers.of(conf)
+    for text in found:
+        yield WARNING, f'{text}; change it unless this host needs it'
+    if not found:
+        yield OK, 'none is set to a dangerous value'
 
 
 def _state(conf) -> Results:
@@ -297,7 +306,7 @@ def _repository(found: dict[str, typing.Any]) -> Result:
 
 
 _OF_AGENTS = {
-    'configuration': _configuration, 'clock': _clock,
+    'configuration': _configuration, 'options': _dangers, 'clock': _clock,
     'state directory': _state,
     'shared extents': _extents, 'output directories': _outputs,
     'transfers': _transfers, 'messages': _messages,
@@ -313,6 +322,6 @@ CHECKS: dict[str, dict[str, collections.abc.Callable[..., Results]]] = {
         name: check for name, check in _OF_AGENTS.items()
         if name not in _OF_COMPUTE},
     host_keys.CONTROLLER: {
-        'configuration': _configuration, 'clock': _clock,
+        'configuration': _configuration, 'options': _dangers, 'clock': _clock,
         'messages': _messages,
         'database': _database, 'conductor': _controller_conductor}}

@@ -119,16 +119,19 @@ def _hydrate(text: str) -> typing.Any:
     return {'seconds': seconds}
 
 
-# Options of serve that are named as those of [lazy] are.
-_TUNING = ('threshold', 'workers', 'restart_backoff')
+# Options of serve with their least and largest values.
+_TUNING = {'threshold': (0.001, 1e6), 'workers': (1, 64),
+           'restart_backoff': (0.01, 300.0)}
 
 
 def _tuning(name: str) -> typing.Callable[[str], float]:
-    """Return a parser of the values that an option of ``[lazy]`` takes."""
+    """Return a parser of the values of an option."""
     def parse(text: str) -> float:
         # Loads oslo.config, which most runs do not need.
-        from diffcache_openstack.conf import lazy as options
-        [kind] = [each.type for each in options.OPTS if each.name == name]
+        from diffcache_openstack.common import units
+        least, most = _TUNING[name]
+        kind = (units.Count if name == 'workers' else units.Number)(
+            min=least, max=most)
         try:
             return typing.cast(float, kind(text))
         except ValueError as error:

@@ -258,8 +258,8 @@ class Engine(abc.ABC):
     def end_epoch(self) -> collections.abc.Mapping[str, Epoch]:
         """End an epoch, and return what was requested in it, by volume.
 
-        A cache that follows no requests (``[ssd_cache] sample_size``)
-        returns nothing: sizes follow weights then.
+        A cache that follows no requests returns nothing: sizes follow weights
+        then.
         """
 
     @abc.abstractmethod

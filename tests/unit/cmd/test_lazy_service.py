@@ -42,9 +42,8 @@ class TestConfiguration(base.TestCase):
         self.assertEqual(
             {'socket': '/s/x', 'socket_group': 0, 'image_group': 1,
              'state': '/state',
-             'mount': '/m', 'mounter': None, 'hints': True, 'resend': True,
-             'tuning': {'in_flight': 3, 'threshold': 0.1, 'workers': 64,
-                        'restart_backoff': 5.0, 'fan_out': 2},
+             'mount': '/m', 'mounter': None, 'hints': True,
+             'tuning': {'in_flight': 3, 'threshold': 0.1, 'fan_out': 2},
              'identity': {
                  'key_name': 'k', 'key_file': '/key', 'tls_ca_file': '/ca',
                  'tls_cert_file': None, 'tls_key_file': None,
@@ -77,8 +76,6 @@ class TestConfiguration(base.TestCase):
                 ('in_flight', 16, ('0', '65', '')),
                 ('threshold', 0.25, ('0', '-1', '1e7', 'nan', '')),
                 ('threshold', 3.0, ('inf', 'all')),
-                ('workers', 1, ('0', '65', '1.5', '')),
-                ('restart_backoff', 0.5, ('0', '301', 'nan', 'inf', '')),
                 ('fan_out', 3, ('-1', '65', '1.5', ''))):
             text = f'[lazy]\nsocket = /s/x\n{name} = {{}}\n'
             found = lazy_service.configuration(self.conf(text.format(value)))
@@ -88,11 +85,6 @@ class TestConfiguration(base.TestCase):
                     cfg.ConfigFileValueError, lazy_service.configuration,
                     self.conf(text.format(bad)))
                 self.assertIn(f'option {name} ', str(error))
-
-    def test_requests_are_not_sent_again_if_the_file_says_so(self):
-        found = lazy_service.configuration(self.conf(
-            '[lazy]\nsocket = /s/x\nresend = false\n'))
-        self.assertIs(False, found['resend'])
 
     def test_what_cannot_be_used(self):
         for text, told in (

@@ -98,11 +98,9 @@ class UpgradeCheckTest(base.FilledTest):
                        f' {self.write_file("authority", b"x")}\n')
         self.assert_found(WARNING, 'Records of images', 't1', 't2')
 
-    def test_options_of_a_transition(self):
-        self.configure('[data_plane]\nold_signatures = true\n'
-                       'allow_plain = true\n')
-        self.assert_found(WARNING, 'Options of a transition',
-                          'old_signatures', 'allow_plain')
+    def test_dangerous_options(self):
+        self.configure('[data_plane]\nallow_plain = true\n')
+        self.assert_found(WARNING, 'Dangerous options', 'allow_plain')
 
     def test_a_policy_of_json(self):
         policy = self.write_file('policy.json', b'{}')

@@ -20,6 +20,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import map_changes
 from diffcache_openstack.db import models
+from diffcache_openstack.db import networks
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.sites import map_state
@@ -187,8 +188,9 @@ class TestEachChange(ChangesTest):
         self.assertEqual(3, self.check().hops)
 
     def test_links_of_single_hosts(self):
-        self.conf.set_override('host_repository_bandwidth', {'h1': '2.5'},
-                               'planner')
+        self.conf.set_override('measured_bandwidths', True, 'planner')
+        self.write(networks.put, 'h1', objects.HostNetwork(
+            repositories=[objects.RepositoryStanding(name='hub', mbps=2.5)]))
         self.assertEqual({database.SITE, 'centre'}, self.maps.note_options())
         self.check()
         links = self.state.view().links

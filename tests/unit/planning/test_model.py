@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import dataclasses
 import datetime
 import math
 
@@ -65,7 +66,12 @@ class ModelTest(base.TestCase):
 
     def set_plain(self, **values):
         """Neither trends, nor families, nor what other hosts ask for."""
-        self.set(trend_limit=1.0, family_weight=0.0, host_weight=0.0, **values)
+        self.set(**values)
+        self.forecast(trend_limit=1.0, family_weight=0.0, host_weight=0.0)
+
+    def forecast(self, **values):
+        self.patch(model, 'FORECAST',
+                   dataclasses.replace(model.FORECAST, **values))
 
     def build(self, **values):
         state = {'site': 'edge', 'hosts': [host('h2'), host('h1', 500 * MB)],
@@ -153,12 +159,12 @@ class TestBuild(ModelTest):
                          self.build().instance.patch_seconds.tolist())
 
     def test_unmeasured_time_is_estimated(self):
-        self.set(patch_seconds_base=1.0, local_bandwidth=800.0)
+        self.set(local_bandwidth=800.0)
         built = self.build(patches=[patch(PATCH_AB, A, B, apply_seconds=0)])
-        self.assertEqual([11.0], built.instance.patch_seconds.tolist())
+        self.assertEqual([10.5], built.instance.patch_seconds.tolist())
 
     def test_large_catalogue_is_cut_to_the_highest_demand(self):
-        self.set(max_templates=2)
+        self.patch(model, 'MAX_TEMPLATES', 2)
         built = self.build(
             templates=[template(c) for c in (A, B, C)],
             demand=[past('h1', C)] * 5 + [past('h2', B)]
@@ -186,10 +192,13 @@ class TestBuild(ModelTest):
             [(each.host, each.peer, each.repo) for each in found.hosts])
 
     def test_links_of_single_hosts(self):
-        self.set(host_repository_bandwidth={'h2': '3'},
-                 host_peer_bandwidth={'h1': '50'},
-                 repository_bandwidth=20.0, peer_bandwidth=1000.0)
-        links = self.build().instance.bandwidths
+        self.set(measured_bandwidths=True, repository_bandwidth=20.0,
+                 peer_bandwidth=1000.0)
+        links = self.build(networks={
+            'h1': objects.HostNetwork(peer_mbps=50.0),
+            'h2': objects.HostNetwork(repositories=[
+                objects.RepositoryStanding(name='hub', mbps=3.0)]),
+        }).instance.bandwidths
         self.assertEqual([20.0, 3.0], links.repo.tolist())
         self.assertEqual([50.0, 1000.0], links.peer.tolist())
 
@@ -236,7 +245,7 @@ class TestForecast(ModelTest):
 
     def rates(self, demand, **values):
         self.set_plain(half_life=DAY, prior=0.0)
-        self.set(**values)
+        self.forecast(**values)
         return self.build(demand=demand).instance.rates
 
     def test_rising_demand_counts_more(self):
@@ -257,7 +266,7 @@ class TestForecast(ModelTest):
 
     def test_origin_is_family_without_a_patch(self):
         self.set_plain(prior=0.0)
-        self.set(family_weight=1.0)
+        self.forecast(family_weight=1.0)
         built = self.build(
             patches=[], demand=[past('h1', A)] * 8,
             templates=[template(A), template(B, family=A[-1]), template(C)])
@@ -333,7 +342,7 @@ class TestPrecacheJobs(ModelTest):
         self.assertGreater(rates[1, 0], 100 * rates[0, 0])
 
     def test_pins_are_held_while_they_fit(self):
-        self.set(max_templates=1)
+        self.patch(model, 'MAX_TEMPLATES', 1)
         found = self.build_with(
             self.wanted(A, pinned=True), self.wanted(B, pinned=True),
             self.wanted(C, pinned=True, host='h9'))

@@ -131,10 +131,6 @@ class TestPlan(PlannerTest):
         bandwidths = model.build(state, self.conf.planner).instance.bandwidths
         self.assertEqual([2.0], list(bandwidths.repo))
         self.assertAlmostEqual(SIZE * 8 / 20e6, seconds)
-        self.conf.set_override('host_repository_bandwidth', {'h1': '5'},
-                               'planner')
-        bandwidths = model.build(state, self.conf.planner).instance.bandwidths
-        self.assertEqual([5.0], list(bandwidths.repo))
 
     def test_objective_is_bytes_where_the_site_says_so(self):
         """There is room for one, fast to have, or many bytes of the WAN.

@@ -111,8 +111,11 @@ class TestSites(base.ApiTest):
         now = objects_base.now()
         for number in range(3, 33):
             self.write(sites.put_host, database.host(f'h{number}'), now)
-        self.conf.set_override('host_repository_bandwidth', {
-            'h32': '5', 'hub': '1', 'gone': '1'}, 'planner')
+        self.conf.set_override('measured_bandwidths', True, 'planner')
+        for host, mbps in ('h32', 5.0), ('hub', 1.0):
+            self.api.report_network(self.ctxt, host, objects.HostNetwork(
+                repositories=[objects.RepositoryStanding(
+                    name='hub', mbps=mbps)]))
         self.assertEqual(5.0, self.rates()['assumed'])
 
     def test_site_without_compute_hosts_has_no_rates(self):

@@ -24,6 +24,8 @@ from diffcache_openstack.cmd.manage import host_systems
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.common import reflinks
+from diffcache_openstack.conf import dangers
+from diffcache_openstack.conf import opts
 from tests import host_key_files
 from tests.unit.cmd.manage import base
 
@@ -97,6 +99,27 @@ class TestCompute(DoctorTest):
         self.assertEqual(0, done.code)
         self.assertIn('| state directory', done.out)
         self.assertGreater(100, max(map(len, done.out.splitlines())))
+
+    def test_dangerous_options(self):
+        self.assert_found(OK, 'none', 'options')
+        self.configure(
+            agent={'sync_outputs': 'false'},
+            data_plane={'allow_plain': 'true', 'tls_plain_peers': 'true'},
+            messaging={'require_signatures': 'false',
+                       'authority_file': '/none'},
+            versions={'store': 'file:///versions'})
+        for name in ('sync_outputs', 'allow_plain', 'tls_plain_peers',
+                     'require_signatures', 'key_manager'):
+            self.assertIn(name, str(dangers.of(opts.new_config(
+                ['--config-file', str(self.config)]))))
+        self.configure(messaging={'authority_file': ''})
+        self.assert_found(WARNING, 'without encryption', 'options')
+
+    def test_a_misspelt_option(self):
+        self.configure(planner={'inteval': 1})
+        done = self.run_words('doctor')
+        self.assertNotEqual(0, done.code)
+        self.assertIn("did you mean 'interval'?", done.err)
 
     def test_a_state_directory_that_is_missing(self):
         self.state.rmdir()

@@ -19,6 +19,7 @@ import uuid
 from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import service
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
@@ -60,13 +61,13 @@ class ConductorTest(database.DatabaseTest):
         for name, value, group in (
                 ('transport_url', 'fake:/', None),
                 ('control_exchange', uuid.uuid4().hex, None),
-                ('notify_delay', 0.01, 'conductor'),
                 ('check_interval', self.CHECK_INTERVAL, 'conductor'),
                 # However slow the machine is, hosts do not die meanwhile.
                 ('host_timeout', 3600, 'conductor'),
                 ('rpc_timeout', 60, 'conductor'),
                 ('interval', self.INTERVAL, 'planner')):
             self.conf.set_override(name, value, group)
+        self.patch(agent_notifier, 'DELAY_SECONDS', 0.01)
         self.prepare()
         self.bus = messaging.Bus(self.conf, objects_base.Serializer())
         self.addCleanup(self.bus.close)
