@@ -10,6 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import copy
+import pathlib
+import re
 
 from oslo_config import cfg
 from oslo_config import types
@@ -22,6 +24,7 @@ from diffcache_openstack.nova import options as nova_options
 from tests import base
 
 
+TREE = pathlib.Path(__file__).parents[3]
 # Groups with options of keystoneauth's, registered when it logs in.
 LOGINS = {'barbican', 'glance', 'nova', 'oslo_limit'}
 
@@ -136,6 +139,44 @@ class TestListOpts(base.TestCase):
         self.assertLessEqual(
             {'agent', 'conductor', 'data_plane', 'fill', 'planner',
              'repository'}, names)
+
+
+class TestFirstSite(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        page = TREE / 'doc/source/admin/first-site.rst'
+        self.named = re.findall(r'\* - ``\[(\w+)\] (\w+)``',
+                                page.read_text())
+
+    def test_a_first_site_needs_few_values_that_exist(self):
+        conf = opts.new_config()
+        nova_options.register_compute_opts(conf)
+        self.assertLessEqual(len(self.named), 20)
+        for group, name in self.named:
+            with self.subTest(group=group, name=name):
+                self.assertIn(name, {
+                    'DEFAULT': conf, 'keystone_authtoken': ['auth_type'],
+                }.get(group) or conf[group])
+
+    def test_devstack_sets_what_is_named_or_has_a_default(self):
+        plugin = (TREE / 'devstack/plugin.sh').read_text()
+        known = {str(group.name): {option.name: option for option in options}
+                 for group, options in own_opts()}
+        checked = 0
+        for group, name in re.findall(
+                r'iniset "\$(?:file|DIFFCACHE_\w*CONF)" (\w+) (\w+)', plugin):
+            # Access to services, and what sites may have besides.
+            if group not in known or group in (
+                    'lazy', 'ssd_cache', 'versions', 'nova', 'glance'):
+                continue
+            option = known[group][name]
+            with self.subTest(group=group, name=name):
+                self.assertTrue(
+                    (group, name) in self.named or option.default is not None
+                    or 'Default:' in option.help)
+                checked += 1
+        self.assertGreater(checked, 15)
 
 
 class TestNumbers(base.TestCase):
