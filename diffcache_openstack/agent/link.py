@@ -18,6 +18,7 @@ requests wait on disk.
 """
 
 import collections.abc
+import functools
 import logging
 import threading
 import time
@@ -108,6 +109,8 @@ class ConductorLink:
         self._network_at = 0.0
         self._reported_fills: list[dict] | None = None
         self._reported_pending: list[dict] | None = None
+        # Why reports were refused last.
+        self._refusals: dict[str, str] = {}
         self._on_contact: list[typing.Callable[[], object]] = []
         self._thread = threading.Thread(target=self._run, daemon=True,
                                         name='conductor-link')
@@ -136,19 +139,31 @@ class ConductorLink:
         self._report_suspects()
         self._send_heartbeat()
         self._report_holdings()
-        self._report_borrowed()
-        self._report_network()
+        self._send('borrowed files', self._report_borrowed)
+        self._send('links', self._report_network)
         self._report_fills()
         self._report_pending_images()
-        self._report_volume_caches()
+        self._send('the SSD cache', self._report_volume_caches)
         if self._hydrations is not None:
-            self._hydrations.report(self._context)
+            self._send('hydrations', functools.partial(
+                self._hydrations.report, self._context))
         if self._boot_sets is not None:
-            self._boot_sets.exchange(self._context)
+            self._send('boot sets', functools.partial(
+                self._boot_sets.exchange, self._context))
         # The map is needed to serve images; the history can wait.
         self._host.site_map.refresh()
         if len(self._requests):
             self._requests.deliver(self._report_requests)
+
+    def _send(self, what: str, report: typing.Callable[[], None]) -> None:
+        """Send a report; one that is refused holds up no other one."""
+        try:
+            report()
+        except exceptions.InvalidInput as error:
+            if self._refusals.get(what) != str(error):
+                LOG.error('The conductor refused the report of %s: %s', what,
+                          error)
+            self._refusals[what] = str(error)
 
     def _report_suspects(self) -> None:
         while self._host.suspects:
@@ -218,13 +233,8 @@ class ConductorLink:
         due = self._borrowed_at + REPEAT_HOLDINGS * self._interval
         if borrowed == self._reported_borrowed and time.monotonic() < due:
             return
-        try:
-            self._conductor.report_borrowed(self._context, self._host.name,
-                                            _holdings(borrowed))
-        except exceptions.InvalidInput as error:
-            LOG.info('The conductor is older than this agent, so peers do not'
-                     ' learn which files of other services it uses: %s',
-                     error)
+        self._conductor.report_borrowed(self._context, self._host.name,
+                                        _holdings(borrowed))
         self._reported_borrowed = borrowed
         self._borrowed_at = time.monotonic()
 
@@ -238,12 +248,7 @@ class ConductorLink:
                 and time.monotonic() < due \
                 and not _is_news(self._reported_network, found):
             return
-        try:
-            self._conductor.report_network(self._context, self._host.name,
-                                           found)
-        except exceptions.InvalidInput as error:
-            LOG.info('The conductor is older than this agent, so plans do not'
-                     ' know how this host fills its cache: %s', error)
+        self._conductor.report_network(self._context, self._host.name, found)
         self._reported_network = found
         self._network_at = time.monotonic()
 
@@ -279,12 +284,8 @@ class ConductorLink:
                 and time.monotonic() < self._volumes_due:
             return
         found = volume_reports.collect(self._volumes)
-        try:
-            self._conductor.report_volume_caches(
-                self._context, self._host.name, found.cache, found.volumes)
-        except exceptions.InvalidInput as error:
-            LOG.info('The conductor is older than this agent, so its API does'
-                     ' not show the SSD cache: %s', error)
+        self._conductor.report_volume_caches(
+            self._context, self._host.name, found.cache, found.volumes)
         self._reported_volumes = revision
         names = {each.id for each in found.volumes or ()}
         has_new = not names <= self._reported_names

@@ -72,7 +72,7 @@ class Plan:
         return cls(document['generation'], tuple(
             holdings.Wanted(views.Key(kind, object_id), priority)
             for kind, object_id, priority in document['items']),
-            job_limits.load(document.get('shares', ())))
+            job_limits.load(document['shares']))
 
     @classmethod
     def received(cls, generation: int,

@@ -27,7 +27,6 @@ import time
 import typing
 
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.prefetch import profiles
@@ -200,7 +199,6 @@ class BootSetExchange:
         self._conductor = conductor
         self._on_change = on_change
         self._interval = interval
-        self._refusal: str | None = None
         self._reported: list | None = None
         self._reported_at = 0.0
 
@@ -219,18 +217,8 @@ class BootSetExchange:
         if report == self._reported \
                 and now < self._reported_at + self._interval:
             return
-        try:
-            found = self._conductor.exchange_boot_sets(
-                ctxt, self._host, report, self._sets.generation)
-        except exceptions.InvalidInput as error:
-            if str(error) != self._refusal:
-                LOG.warning('The conductor refused the report of boot sets, or'
-                            ' is older than this agent; this host keeps the'
-                            ' sets that it has: %s', error)
-            self._refusal = str(error)
-            found = None
-        else:
-            self._refusal = None
+        found = self._conductor.exchange_boot_sets(
+            ctxt, self._host, report, self._sets.generation)
         self._reported, self._reported_at = report, now
         if found is not None:
             generation, sets = found

@@ -309,11 +309,8 @@ def _state(status: daemons.Document) -> str:
 
 
 def _moment(plan: daemons.Document, name: str, now: float) -> float | None:
-    """Return a time of a plan in seconds since 1970; None if it has none.
-
-    Keepers that began before an upgrade do not say how long ago they did.
-    """
-    if plan.get(name) is None or plan.get('elapsed_s') is None:
+    """Return a time of a plan in seconds since 1970; None if it has none."""
+    if plan.get(name) is None:
         return None
     return now + plan[name] - plan['elapsed_s']
 

@@ -588,7 +588,7 @@ class LazyImages:
                 self._forget_use(content_id)
 
     def _take_up(self, key: views.Key, status: dict) -> Served:
-        """Account for an image that an earlier agent had served."""
+        """Account for an image that was served before this agent started."""
         if key in self._host.held:
             uses = contextlib.ExitStack()
             uses.enter_context(self._host.held.lease(key))
@@ -662,14 +662,12 @@ class LazyImages:
     def _renew_sources(self, key: views.Key, status: dict) -> None:
         assert self._daemon is not None
         used = status.get('sources', [])
-        # It may be served since before the upgrade of this host.
-        fresh = lazy_sources.readable_by(used, self._sources.of(key))
+        fresh = self._sources.of(key)
         changed: daemons.Document = {}
         if fresh and used and lazy_sources.differ(fresh, used):
             changed['sources'] = fresh
         homes = self._homes()
-        if 'homes' in status and not _is_same(homes['hosts'],
-                                              status['homes']):
+        if not _is_same(homes['hosts'], status['homes']):
             changed['homes'] = homes
         if changed:
             self._daemon.change(key.id, changed)

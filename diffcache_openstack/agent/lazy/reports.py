@@ -49,11 +49,7 @@ class HydrationReports:
             return
         if found == self._reported == []:
             return
-        try:
-            self._conductor.report_hydrations(ctxt, self._host, found)
-        except exceptions.InvalidInput as error:
-            LOG.info('The conductor is older than this agent, so its API does'
-                     ' not show hydrations: %s', error)
+        self._conductor.report_hydrations(ctxt, self._host, found)
         self._reported = found
 
     def repeat(self) -> None:

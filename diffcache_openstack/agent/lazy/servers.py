@@ -248,5 +248,5 @@ def _parse(document: dict[str, typing.Any]) -> Use:
     return Use(
         document['run'], set(document['images']), set(document['projects']),
         set(document['labels']), document['reads'],
-        document.get('teaches', True),
+        document['teaches'],
         {each['id']: Server(**each) for each in document['servers']})

@@ -122,20 +122,6 @@ def differ(fresh: list[Document], used: list[Document]) -> bool:
         != [_place(each, 'url') for each in used]
 
 
-def readable_by(used: list[Document], fresh: list[Document]
-                ) -> list[Document]:
-    """Return those sources that a process takes, maybe an earlier release's.
-
-    :param used: what the process lists
-    :param fresh: as :meth:`ImageSources.of` returns them
-    """
-    if not all('patch_bytes' in each for each in used):
-        return [each for each in fresh if 'base' not in each]
-    if not all('through' in each for each in used):
-        return [each for each in fresh if 'through' not in each]
-    return fresh
-
-
 def _place(source: Document, url: str) -> typing.Any:
     if 'base' in source:
         return source['base'], source.get('through', []), source['patch']

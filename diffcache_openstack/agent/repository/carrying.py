@@ -103,7 +103,6 @@ class Carrying:
 
         :raises RetryableError: the conductor does not answer
         :raises NotFound: this host is not registered yet
-        :raises InvalidInput: the conductor is older than this agent
         """
         before = self._counts[CARRIED]
         self._seen.clear()
@@ -200,17 +199,10 @@ class Carrying:
         self._problems[key] = problem
 
     def _run(self) -> None:
-        older = False
         while not self._stopped.is_set():
             self._wake.clear()
             try:
                 self.carry_missing()
-                older = False
-            except exceptions.InvalidInput as error:
-                if not older:
-                    LOG.info('The conductor is older than this agent, so no'
-                             ' profiles are carried: %s', error)
-                older = True
             except (exceptions.RetryableError, exceptions.NotFound) as error:
                 # Also when this host was not registered yet.
                 LOG.debug('Will look for profiles to carry in %s s: %s',

@@ -21,7 +21,6 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
-import shutil
 import threading
 import time
 import typing
@@ -161,8 +160,6 @@ class Repository:
         self._unregistered.mkdir(mode=permissions.PRIVATE.directory,
                                  exist_ok=True)
         self._serving: collections.Counter[str] = collections.Counter()
-        # Earlier releases remembered here what the conductor remembers now.
-        shutil.rmtree(state / 'declined', ignore_errors=True)
         self._estimates = pair_choice.Estimates(self._sketch_of,
                                                 tools.estimate)
         # Held while objects and the records of their images change, so that

@@ -12,18 +12,14 @@
 """The conductor's catalogue, where a repository registers its objects."""
 
 import dataclasses
-import logging
 
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fingerprints
 from diffcache_openstack.rpc import conductor_api
-
-LOG = logging.getLogger(__name__)
 
 
 class ConductorCatalogue:
@@ -50,14 +46,9 @@ class ConductorCatalogue:
         """Return the images and patches that the conductor lacks so."""
         prints = {image.id: fingerprints.of_template(self.signed(image))
                   for image in images}
-        try:
-            found, pairs = self._conductor.find_unregistered(
-                self._context, self._host, prints,
-                [_patch(patch) for patch in patches])
-        except exceptions.InvalidInput as error:
-            LOG.info('The conductor is older than this agent, so all images'
-                     ' and patches are registered again: %s', error)
-            return images, patches
+        found, pairs = self._conductor.find_unregistered(
+            self._context, self._host, prints,
+            [_patch(patch) for patch in patches])
         names = {*found}, {*pairs}
         return ([image for image in images if image.id in names[0]],
                 [patch for patch in patches if patch.id in names[1]])

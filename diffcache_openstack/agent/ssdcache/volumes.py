@@ -160,13 +160,7 @@ class CachedVolumes:
         :raises RetryableError: the cache cannot be reached
         """
         attached.find(self._engine.volumes(), name)
-        try:
-            return self._engine.hot(name, hot_blocks.MOST_BLOCKS)
-        except engines.VolumeRefused as error:
-            LOG.warning('The SSD cache does not list the hot blocks of volume'
-                        ' %s; it may be older than its agent: %s', name,
-                        error)
-            return []
+        return self._engine.hot(name, hot_blocks.MOST_BLOCKS)
 
     def attach(self, name: str, wanted: wishes.Wanted
                ) -> dict[str, typing.Any]:

@@ -259,9 +259,8 @@ class BorrowedFiles:
                     for content_id, path, *values
                     in (document or {}).get('files', ())]
         except (AttributeError, TypeError, ValueError) as error:
-            LOG.warning('Ignoring the list of borrowed files %s, which is of'
-                        ' another release or damaged: %s', self._record,
-                        error)
+            LOG.warning('Ignoring the damaged list of borrowed files %s: %s',
+                        self._record, error)
             return []
 
     def _resume(self, key: views.Key, path: pathlib.Path, mark: Mark) -> bool:

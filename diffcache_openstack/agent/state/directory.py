@@ -38,8 +38,7 @@ _TRAVERSED = 0o711
 def used_by_one(state: pathlib.Path) -> typing.Iterator[None]:
     """Create the state directory if it is missing, and hold its lock.
 
-    No other user may read what the agent stores in it, whatever the umask and
-    whatever an earlier release left.
+    No other user may read what the agent stores in it, whatever the umask.
 
     :raises InvalidInput: this user may not write to it
     :raises Conflict: another agent uses it

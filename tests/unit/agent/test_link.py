@@ -10,9 +10,12 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import datetime
+import logging
 import queue
 import threading
 import uuid
+
+import fixtures
 
 from diffcache_openstack.agent.lazy import reports as hydration_reports
 from diffcache_openstack.agent import link
@@ -50,7 +53,7 @@ class Conductor:
         self.known = True
         self.differs = False
         self.no_history = False
-        self.is_old = False
+        self.refuses = False
         self.revoked = None
         self.calls = []
 
@@ -84,16 +87,16 @@ class Conductor:
     def report_borrowed(self, ctxt, host, holdings):
         self._note('report_borrowed', [(h.kind, h.id, h.bytes)
                                        for h in holdings])
-        if self.is_old:
-            raise exceptions.InvalidInput('no such method')
+        if self.refuses:
+            raise exceptions.InvalidInput('refused')
 
     def report_fills(self, ctxt, host, fills):
         self._note('report_fills', host, fills)
 
     def report_network(self, ctxt, host, network):
         self._note('report_network', network)
-        if self.is_old:
-            raise exceptions.InvalidInput('no such method')
+        if self.refuses:
+            raise exceptions.InvalidInput('refused')
 
     def report_requests(self, ctxt, requests):
         if self.no_history:
@@ -338,12 +341,13 @@ class LinkTest(base.TestCase):
             [found[n] for n in (0, 2, 4, 5, 7, 8)],
             [each for _name, each in self.conductor.named('report_network')])
 
-    def test_a_conductor_that_cannot_note_links_is_not_asked_again(self):
+    def test_a_report_that_is_refused_holds_up_no_other(self):
+        log = self.useFixture(fixtures.FakeLogger(level=logging.ERROR))
         self.status.found = objects.HostNetwork()
-        self.conductor.is_old = True
+        self.conductor.refuses = True
         for _ in range(2):
             self.link.report()
-        self.assertEqual(1, len(self.conductor.named('report_network')))
+        self.assertEqual(1, log.output.count('the report of links'))
         self.assertEqual([3], self.learned)
 
     def test_says_only_what_is_new(self):
@@ -374,14 +378,6 @@ class LinkTest(base.TestCase):
         self.assertEqual([[], [('templates', CONTENT, 7)]],
                          [call[1] for call in
                           self.conductor.named('report_borrowed')])
-
-    def test_an_old_conductor_is_not_asked_time_and_again(self):
-        self.conductor.is_old = True
-        self.held.borrowed[view.Key(view.TEMPLATES, CONTENT)] = 7
-        for _ in range(2):
-            self.link.report()
-        self.assertEqual(1, len(self.conductor.named('report_borrowed')))
-        self.assertEqual([3], self.learned)
 
     def test_all_holdings_where_a_difference_does_not_fit(self):
         self.link.report()

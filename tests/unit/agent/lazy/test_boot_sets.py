@@ -16,7 +16,6 @@ from unittest import mock
 
 from diffcache_openstack.agent.lazy import boot_sets
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
@@ -146,20 +145,3 @@ class BootSetsTest(base.TestCase):
         self.assertEqual((0, None), (self.changes, self.sets.generation))
         self.exchange.exchange(self.ctxt)
         self.assertEqual({CONTENT}, set(self.sets.wanted()))
-
-    def test_each_refusal_is_logged_once(self):
-        with self.assertLogs(boot_sets.LOG, 'WARNING') as logs:
-            for words in ('no such method', 'no such method', 'too many'):
-                self.conductor.error = exceptions.InvalidInput(words)
-                self.exchange.exchange(self.ctxt)
-        self.assertEqual(2, len(logs.output))
-
-    def test_without_a_conductor_that_knows_sets_they_stay(self):
-        self.want(1)
-        self.exchange.exchange(self.ctxt)
-        self.conductor.error = exceptions.InvalidInput('no such method')
-        self.exchange.exchange(self.ctxt)
-        self.assertEqual({CONTENT}, set(self.sets.wanted()))
-        self.conductor.error = exceptions.ServiceUnavailable('down')
-        self.assertRaises(exceptions.ServiceUnavailable,
-                          self.exchange.exchange, self.ctxt)

@@ -75,11 +75,6 @@ class TestReports(HydrationsTest):
         self.assertRaises(exceptions.ServiceUnavailable, self.change, 0,
                           paused=True)
 
-    def test_a_keeper_from_before_an_upgrade(self):
-        for each in self.daemon.served.values():
-            del each['hydration']['elapsed_s']
-        self.assertIsNone(self.host.only().expected_at)
-
     def test_a_rate_at_which_it_never_becomes_whole(self):
         self.daemon.served[arriving.CONTENT]['hydration'][
             'earliest_s'] = 1e300

@@ -328,14 +328,6 @@ class LazyImagesTest(LazyImagesCase):
         self.assertEqual({'sources': [{'peer': 'http://repo', 'wan': True}]},
                          self.daemon.changes[1][1])
 
-    def test_a_keeper_of_an_earlier_release_gets_no_base(self):
-        lazy = self.new_lazy(worth_seconds=0.0)
-        lazy.open('image')
-        self.served()['sources'] = [{'url': 'http://repo'}]
-        self.see_base()
-        lazy.look()
-        self.assertEqual([], self.daemon.changes)
-
     def test_hosts_of_the_site_are_homes_also_when_they_are_down(self):
         self.host.view = dataclasses.replace(self.host.view, hosts=tuple(
             dataclasses.replace(host, alive=host.name != 'h2')
@@ -359,12 +351,6 @@ class LazyImagesTest(LazyImagesCase):
         self.assertEqual(['h1', 'h2'], sorted(
             host['name'] for host in changed['homes']['hosts']))
         self.assertNotIn('sources', changed)
-
-    def test_a_diffcached_that_knows_no_homes_gets_none_later(self):
-        self.lazy.open('image')
-        del self.served()['homes']
-        self.lazy.look()
-        self.assertEqual([], self.daemon.changes)
 
     def test_of_many_hosts_those_that_diffcached_uses_are_compared(self):
         hosts = [{'name': f'h{at}', 'url': f'http://h{at}'}

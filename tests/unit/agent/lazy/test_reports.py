@@ -61,11 +61,6 @@ class TestReports(base.TestCase):
         self.host.daemon.error = exceptions.ServiceUnavailable('down')
         self.assertEqual([], self.report())
 
-    def test_an_older_conductor(self):
-        self.host.boot('s1')
-        self.conductor.error = exceptions.InvalidInput('unknown')
-        self.assertEqual([], self.report())
-
     def test_a_conductor_that_does_not_answer(self):
         self.host.boot('s1')
         self.conductor.error = exceptions.ServiceUnavailable('down')

@@ -187,12 +187,3 @@ class DifferTest(base.TestCase):
         for fresh in ([other, WHOLE], [WHOLE], [WHOLE, self.BUILD],
                       [self.BUILD], [self.CHAIN, WHOLE]):
             self.assertTrue(sources.differ(fresh, self.USED))
-
-    def test_earlier_releases(self):
-        fresh = [self.CHAIN, self.BUILD, WHOLE]
-        self.assertEqual(fresh, sources.readable_by(self.USED, fresh))
-        self.assertEqual(fresh, sources.readable_by([], fresh))
-        self.assertEqual(fresh[1:], sources.readable_by(
-            [{'url': 'http://repo', 'patch_bytes': 0}], fresh))
-        self.assertEqual([WHOLE], sources.readable_by(
-            [{'url': 'http://repo'}], fresh))

@@ -199,16 +199,6 @@ class TestThread(CarryingTest):
         self.look()
         self.assertEqual(1, len(self.conductor.carried))
 
-    def test_an_older_conductor_is_told_once(self):
-        self.conductor.error = exceptions.InvalidInput('no such method')
-        with self.assertLogs(carrying.LOG, 'INFO') as logs:
-            self.carrying.start()
-            for _ in range(3):
-                self.look()
-            self.carrying.stop()
-        self.assertEqual(1, len(logs.output))
-        self.assertTrue(self.content.stopped)
-
     def test_it_survives_a_fault(self):
         self.conductor.error = RuntimeError('a fault')
         with self.assertLogs(carrying.LOG, 'ERROR'):

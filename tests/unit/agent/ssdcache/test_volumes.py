@@ -727,8 +727,3 @@ class TestMoves(VolumesTest):
             hot_blocks.unpack(found.blocks)))
         self.assertRaises(exceptions.NotFound, reports.use, self.volumes,
                           'c')
-
-    def test_a_cache_that_lists_no_blocks(self):
-        self.engine.hot = mock.Mock(
-            side_effect=engines.VolumeRefused('not a command'))
-        self.assertEqual('', reports.use(self.volumes, 'a').blocks)
