@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use diffcache_ssdcache::cache::{Cache, PendingRead, Volume};
 
-use crate::nbd::Export;
 use crate::stop::Gate;
+use diffcache_nbd::server::Export;
 
 /// The volumes that are attached at the moment, by the names of their exports.
 pub struct Volumes {

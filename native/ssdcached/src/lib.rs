@@ -6,7 +6,6 @@
 pub mod config;
 mod control;
 mod exports;
-pub mod nbd;
 pub mod panics;
 mod server;
 pub mod service;

@@ -11,7 +11,8 @@ use std::time::Duration;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::exports::{CachedVolume, Volumes};
-use crate::nbd::{self, Exports};
+use diffcache_nbd::negotiation::{self, Exports};
+use diffcache_nbd::server::transmit;
 
 /// Clients at the same time; others are turned away.
 const MAX_CLIENTS: u64 = 4096;
@@ -146,12 +147,12 @@ impl Clients {
         };
         stream.set_read_timeout(Some(HANDSHAKE))?;
         stream.set_write_timeout(Some(HANDSHAKE))?;
-        let Some(export) = nbd::negotiate(&mut &stream, &client)? else {
+        let Some(export) = negotiation::offer(&mut &stream, &client)? else {
             return Ok(());
         };
         stream.set_read_timeout(None)?;
         stream.set_write_timeout(None)?;
-        nbd::transmit(stream.try_clone()?, export)
+        transmit(stream.try_clone()?, export)
     }
 }
 

@@ -1,39 +1,22 @@
 //! Writing to a disk through an NBD server, such as qemu-nbd, which knows the disk's format.
 //!
-//! A client of the protocol (NBD's `doc/proto.md`) as far as that takes: fixed newstyle handshake without TLS on a unix socket, simple
-//! replies, several requests in flight.
+//! One thread writes, with several requests in flight.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+use diffcache_nbd::negotiation::choose;
+use diffcache_nbd::protocol::{Command, Reply, Request};
 
 use crate::error::{Result, VersionsError};
 use crate::in_place::Writer;
 
-const MAGIC: u64 = 0x4e42_444d_4147_4943;
-const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-const REQUEST: u32 = 0x2560_9513;
-const SIMPLE_REPLY: u32 = 0x6744_6698;
-const FLAGS: u16 = 0b11;
-const OPT_GO: u32 = 7;
-const REP_ACK: u32 = 1;
-const REP_INFO: u32 = 3;
-/// More than any information about an export that is not asked for.
-const MAX_INFO: u32 = 64 << 10;
 const MAX_ZEROES: u64 = 1 << 30;
 /// Requests without a reply; what a server answers to them fits into the socket's buffer.
 const IN_FLIGHT: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(120);
-
-#[derive(Debug, Clone, Copy)]
-enum Command {
-    Write = 1,
-    Disconnect = 2,
-    Flush = 3,
-    WriteZeroes = 6,
-}
 
 /// A connection to an NBD server.
 pub struct NbdDisk {
@@ -45,6 +28,8 @@ pub struct NbdDisk {
 
 fn failed(error: io::Error) -> VersionsError {
     let reason = match error.kind() {
+        // This is no server, or it refuses the export.
+        io::ErrorKind::InvalidData | io::ErrorKind::NotFound => return refused(&error.to_string()),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             format!("no answer within {} seconds", TIMEOUT.as_secs())
         }
@@ -58,7 +43,7 @@ fn failed(error: io::Error) -> VersionsError {
 }
 
 fn refused(reason: &str) -> VersionsError {
-    VersionsError::Invalid(format!("the NBD server {reason}"))
+    VersionsError::Invalid(format!("the NBD server: {reason}"))
 }
 
 impl NbdDisk {
@@ -72,72 +57,25 @@ impl NbdDisk {
             .and_then(|()| stream.set_read_timeout(Some(TIMEOUT)))
             .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
             .map_err(failed)?;
-        let mut disk = Self {
+        choose(&mut &stream, "").map_err(failed)?;
+        Ok(Self {
             stream,
             next: 0,
             in_flight: HashMap::new(),
-        };
-        disk.handshake()?;
-        Ok(disk)
+        })
     }
 
-    fn receive<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let mut bytes = [0; N];
-        self.stream.read_exact(&mut bytes).map_err(failed)?;
-        Ok(bytes)
-    }
-
-    fn receive_u32(&mut self) -> Result<u32> {
-        self.receive().map(u32::from_be_bytes)
-    }
-
-    fn receive_u64(&mut self) -> Result<u64> {
-        self.receive().map(u64::from_be_bytes)
-    }
-
-    fn handshake(&mut self) -> Result<()> {
-        if (self.receive_u64()?, self.receive_u64()?) != (MAGIC, OPTION_MAGIC) {
-            return Err(refused("does not speak the fixed newstyle protocol"));
-        }
-        let flags = u16::from_be_bytes(self.receive()?) & FLAGS;
-        let mut hello = u32::from(flags).to_be_bytes().to_vec();
-        hello.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
-        hello.extend_from_slice(&OPT_GO.to_be_bytes());
-        // An empty name and no information requests.
-        hello.extend_from_slice(&[0, 0, 0, 6, 0, 0, 0, 0, 0, 0]);
-        self.stream.write_all(&hello).map_err(failed)?;
-        loop {
-            let (magic, _option) = (self.receive_u64()?, self.receive_u32()?);
-            let (kind, len) = (self.receive_u32()?, self.receive_u32()?);
-            if magic != REPLY_MAGIC || len > MAX_INFO {
-                return Err(refused("sent an invalid answer"));
-            }
-            let mut info = vec![0; len as usize];
-            self.stream.read_exact(&mut info).map_err(failed)?;
-            match kind {
-                REP_ACK => return Ok(()),
-                REP_INFO => {}
-                _ => {
-                    return Err(refused(&format!(
-                        "refused the export with {kind:#x}: {}",
-                        String::from_utf8_lossy(&info)
-                    )))
-                }
-            }
-        }
-    }
-
-    fn send(&mut self, command: Command, offset: u64, len: u32, data: &[u8]) -> Result<()> {
+    fn send(&mut self, command: Command, offset: u64, length: u32, data: &[u8]) -> Result<()> {
         self.next += 1;
-        let mut header = Vec::with_capacity(28);
-        header.extend_from_slice(&REQUEST.to_be_bytes());
-        header.extend_from_slice(&0u16.to_be_bytes());
-        header.extend_from_slice(&(command as u16).to_be_bytes());
-        header.extend_from_slice(&self.next.to_be_bytes());
-        header.extend_from_slice(&offset.to_be_bytes());
-        header.extend_from_slice(&len.to_be_bytes());
+        let request = Request {
+            command,
+            is_durable: false,
+            cookie: self.next,
+            offset,
+            length,
+        };
         self.stream
-            .write_all(&header)
+            .write_all(&request.encode())
             .and_then(|()| self.stream.write_all(data))
             .map_err(failed)
     }
@@ -152,18 +90,13 @@ impl NbdDisk {
     }
 
     fn receive_reply(&mut self) -> Result<()> {
-        let (magic, error) = (self.receive_u32()?, self.receive_u32()?);
-        let request = self
-            .receive_u64()
-            .map(|cookie| self.in_flight.remove(&cookie))?;
-        let (SIMPLE_REPLY, Some((command, offset))) = (magic, request) else {
+        let reply = Reply::receive(&self.stream).map_err(failed)?;
+        let Some((command, offset)) = self.in_flight.remove(&reply.cookie) else {
             return Err(refused("sent a reply to no request"));
         };
-        if error == 0 {
+        let Err(source) = reply.result() else {
             return Ok(());
-        }
-        // The protocol's numbers are those of Linux.
-        let source = io::Error::from_raw_os_error(error as i32);
+        };
         match source.kind() {
             io::ErrorKind::StorageFull => Err(VersionsError::Io {
                 name: format!("the NBD server, {command:?} at byte {offset}"),
@@ -218,13 +151,17 @@ impl Writer for NbdDisk {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::io::Read;
     use std::thread::{self, JoinHandle};
+
+    use diffcache_nbd::protocol::{option, reply, IHAVEOPT, NBDMAGIC, OPTION_REPLY, REQUEST_BYTES};
+
+    use super::*;
 
     fn greeting() -> Vec<u8> {
         [
-            MAGIC.to_be_bytes().as_slice(),
-            &OPTION_MAGIC.to_be_bytes(),
+            NBDMAGIC.to_be_bytes().as_slice(),
+            &IHAVEOPT.to_be_bytes(),
             &3u16.to_be_bytes(),
         ]
         .concat()
@@ -232,8 +169,8 @@ mod tests {
 
     fn option_reply(kind: u32, info: &[u8]) -> Vec<u8> {
         [
-            REPLY_MAGIC.to_be_bytes().as_slice(),
-            &OPT_GO.to_be_bytes(),
+            OPTION_REPLY.to_be_bytes().as_slice(),
+            &option::GO.to_be_bytes(),
             &kind.to_be_bytes(),
             &(info.len() as u32).to_be_bytes(),
             info,
@@ -241,8 +178,8 @@ mod tests {
         .concat()
     }
 
-    /// A server that answers the n-th request with the n-th error; returns the headers of the requests.
-    fn serve(answer: Vec<u8>, errors: Vec<u32>) -> (UnixStream, JoinHandle<Vec<Vec<u8>>>) {
+    /// A server that answers the n-th request with the n-th error; returns the commands.
+    fn serve(answer: Vec<u8>, errors: Vec<u32>) -> (UnixStream, JoinHandle<Vec<Command>>) {
         let (client, mut server) = UnixStream::pair().unwrap();
         let job = thread::spawn(move || {
             server.write_all(&answer).unwrap();
@@ -252,17 +189,15 @@ mod tests {
             }
             let mut seen = Vec::new();
             for error in errors {
-                let mut header = vec![0; 28];
+                let mut header = [0; REQUEST_BYTES];
                 server.read_exact(&mut header).unwrap();
-                if header[7] == Command::Write as u8 {
-                    let len = u32::from_be_bytes(header[24..].try_into().unwrap());
-                    server.read_exact(&mut vec![0; len as usize]).unwrap();
+                let request = Request::decode(&header).unwrap();
+                if request.command == Command::Write {
+                    let mut data = vec![0; request.length as usize];
+                    server.read_exact(&mut data).unwrap();
                 }
-                let mut reply = SIMPLE_REPLY.to_be_bytes().to_vec();
-                reply.extend_from_slice(&error.to_be_bytes());
-                reply.extend_from_slice(&header[8..16]);
-                server.write_all(&reply).unwrap();
-                seen.push(header);
+                server.write_all(&request.reply(error).encode()).unwrap();
+                seen.push(request.command);
             }
             seen
         });
@@ -270,8 +205,8 @@ mod tests {
     }
 
     fn accepted() -> Vec<u8> {
-        let info = option_reply(REP_INFO, &[0; 12]);
-        [greeting(), info, option_reply(REP_ACK, &[])].concat()
+        let info = option_reply(reply::INFO, &[0; 12]);
+        [greeting(), info, option_reply(reply::ACK, &[])].concat()
     }
 
     #[test]
@@ -284,8 +219,9 @@ mod tests {
         disk.zero(1 << 40, (1 << 30) + 512).unwrap();
         disk.flush().unwrap();
         assert!(disk.in_flight.is_empty());
-        let commands: Vec<u8> = server.join().unwrap().iter().map(|each| each[7]).collect();
-        assert_eq!(commands, [vec![1; 37], vec![6, 6, 3]].concat());
+        let mut expected = vec![Command::Write; 37];
+        expected.extend([Command::WriteZeroes, Command::WriteZeroes, Command::Flush]);
+        assert_eq!(server.join().unwrap(), expected);
     }
 
     #[test]
@@ -320,7 +256,11 @@ mod tests {
     fn what_is_not_a_server_is_refused() {
         for answer in [
             vec![0; 18],
-            [greeting(), option_reply((1 << 31) + 6, b"unknown export")].concat(),
+            [
+                greeting(),
+                option_reply(reply::ERR_UNKNOWN, b"unknown export"),
+            ]
+            .concat(),
             [greeting(), vec![9; 20]].concat(),
         ] {
             let (client, server) = serve(answer, Vec::new());

@@ -20,7 +20,9 @@ use serde_json::Value;
 use self::claim::Claim;
 use self::daemon::Daemon;
 use self::direct::Direct;
-use self::nbd::{Address, NbdOrigin};
+use diffcache_nbd::address::Address;
+
+use self::nbd::NbdOrigin;
 use super::attach::origin_id;
 use crate::device::disk::Disk;
 

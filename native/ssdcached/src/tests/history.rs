@@ -7,6 +7,8 @@ use std::io;
 
 use diffcache_faulty::{campaign, Effect, Fault, Operation, Random, Valve, EIO};
 
+use diffcache_nbd::protocol::Command;
+
 use super::model::{bytes_of, Model, SECTOR};
 use super::origin::Origin;
 use super::*;
@@ -233,7 +235,9 @@ impl History {
         let (offset, length) = ((sectors.0 * SECTOR) as u64, sectors.1 * SECTOR);
         let data = |value| bytes_of(value).repeat(sectors.1);
         let client = self.client(n);
-        client.send(1, (offset, length), &data(older)).unwrap();
+        client
+            .send(Command::Write, (offset, length), &data(older))
+            .unwrap();
         valve.wait_for(1);
         if self.random.once_in(2) {
             self.command(n, "disconnect", json!({}));

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use diffcache_faulty::{Effect, Fault, Operation, Valve};
 
+use diffcache_nbd::protocol::Command;
+
 use super::*;
 
 const SIZE: usize = 1 << 20;
@@ -20,7 +22,7 @@ fn reconnect(end: impl FnOnce(&Process, Client)) {
     let valve = Valve::default();
     let hang = Fault::new(Operation::Write, Effect::Hang(valve.clone()));
     slow.disk.inject(hang.times(1));
-    first.send(1, (0, 4096), &[1; 4096]).unwrap();
+    first.send(Command::Write, (0, 4096), &[1; 4096]).unwrap();
     valve.wait_for(1);
     assert_eq!(0, process.state("v")["leaving"]);
     beside.write(8192, &[3; 4096]).unwrap();
@@ -78,7 +80,7 @@ fn a_client_that_gives_up_waiting_does_not_stay() {
     let valve = Valve::default();
     slow.disk
         .inject(Fault::new(Operation::Write, Effect::Hang(valve.clone())).times(1));
-    first.send(1, (0, 4096), &[1; 4096]).unwrap();
+    first.send(Command::Write, (0, 4096), &[1; 4096]).unwrap();
     valve.wait_for(1);
     drop(first);
     let export = process.state("v")["export"].as_str().unwrap().to_owned();

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use diffcache_faulty::Disk;
 
-use crate::nbd::{self, Export, Exports};
+use diffcache_nbd::negotiation::{self, Exports};
+use diffcache_nbd::server::{transmit, Export};
 
 /// An origin, and its server.
 pub struct Origin {
@@ -59,8 +60,8 @@ impl Origin {
 }
 
 fn serve(stream: UnixStream, served: &Served) -> io::Result<()> {
-    match nbd::negotiate(&mut &stream, served)? {
-        Some(export) => nbd::transmit(stream, export),
+    match negotiation::offer(&mut &stream, served)? {
+        Some(export) => transmit(stream, export),
         None => Ok(()),
     }
 }

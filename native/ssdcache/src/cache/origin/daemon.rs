@@ -13,7 +13,10 @@ use nix::sys::signal::SigSet;
 use rustix::process::{kill_process, set_parent_process_death_signal, Pid, Signal};
 use serde_json::{Map, Value};
 
-use super::nbd::{Address, Connection, Source};
+use diffcache_nbd::address::Address;
+use diffcache_nbd::client::Connection;
+
+use super::nbd::Source;
 use crate::device::disk::Disk;
 
 const PROGRAM: &str = "qemu-storage-daemon";

@@ -1,8 +1,13 @@
 //! A server in memory, and what the client makes of its answers.
 
-use std::os::unix::net::UnixListener;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::AtomicBool;
 
+use diffcache_base::words::Words;
+use diffcache_nbd::protocol::{
+    export, option, reply, Command, Request, IHAVEOPT, NBDMAGIC, OPTION_REPLY, REQUEST_BYTES,
+};
 use tempfile::TempDir;
 
 use super::*;
@@ -26,7 +31,7 @@ struct Served {
     _folder: TempDir,
     address: Address,
     data: Arc<Mutex<Vec<u8>>>,
-    kinds: Arc<Mutex<Vec<(u16, u16)>>>,
+    kinds: Arc<Mutex<Vec<(Command, bool)>>>,
     flags: Arc<Mutex<u16>>,
 }
 
@@ -40,7 +45,7 @@ impl Served {
             address: Address::unix(path, "x"),
             data: Arc::new(Mutex::new(vec![0; size])),
             kinds: Arc::default(),
-            flags: Arc::new(Mutex::new(1 | CAN_FLUSH | CAN_FUA | CAN_ZERO)),
+            flags: Arc::new(Mutex::new(1 | export::FLUSH | export::FUA | export::ZEROES)),
         };
         let (data, kinds) = (served.data.clone(), served.kinds.clone());
         let (flags, broke) = (served.flags.clone(), Arc::new(AtomicBool::new(false)));
@@ -65,9 +70,34 @@ impl Served {
 
 type ServerState<'a> = (
     &'a Mutex<Vec<u8>>,
-    &'a Mutex<Vec<(u16, u16)>>,
+    &'a Mutex<Vec<(Command, bool)>>,
     &'a AtomicBool,
 );
+
+fn shake_hands(mut stream: &UnixStream, size: usize, flags: u16) -> io::Result<()> {
+    stream.write_all(&NBDMAGIC.to_be_bytes())?;
+    stream.write_all(&IHAVEOPT.to_be_bytes())?;
+    stream.write_all(&3_u16.to_be_bytes())?;
+    let mut asked = [0; 20];
+    stream.read_exact(&mut asked)?;
+    let mut option = vec![0; Words(&asked).be32(16) as usize];
+    stream.read_exact(&mut option)?;
+    let mut info = vec![0, 0];
+    info.extend((size as u64).to_be_bytes());
+    info.extend(flags.to_be_bytes());
+    let replies = match option[4] {
+        b'x' => vec![(reply::INFO, info), (reply::ACK, Vec::new())],
+        _ => vec![(reply::ERR_UNKNOWN, b"no such export".to_vec())],
+    };
+    for (kind, data) in replies {
+        stream.write_all(&OPTION_REPLY.to_be_bytes())?;
+        stream.write_all(&option::GO.to_be_bytes())?;
+        stream.write_all(&kind.to_be_bytes())?;
+        stream.write_all(&(data.len() as u32).to_be_bytes())?;
+        stream.write_all(&data)?;
+    }
+    Ok(())
+}
 
 fn serve(
     mut stream: &UnixStream,
@@ -75,86 +105,37 @@ fn serve(
     flags: &Mutex<u16>,
     manner: Manner,
 ) -> io::Result<()> {
-    stream.write_all(&MAGIC.to_be_bytes())?;
-    stream.write_all(&OPTION_MAGIC.to_be_bytes())?;
-    stream.write_all(&HANDSHAKE_FLAGS.to_be_bytes())?;
-    read_u32(stream)?;
-    read_u64(stream)?;
-    read_u32(stream)?;
-    let mut option = vec![0; read_u32(stream)? as usize];
-    stream.read_exact(&mut option)?;
-    let known = option[4] == b'x';
-    let mut info = vec![0, 0];
-    info.extend((lock(data).len() as u64).to_be_bytes());
-    info.extend(lock(flags).to_be_bytes());
-    let replies = if known {
-        vec![(REPLY_INFO, info), (REPLY_ACK, Vec::new())]
-    } else {
-        vec![(REPLY_ERROR | 6, b"no such export".to_vec())]
-    };
-    for (kind, data) in replies {
-        stream.write_all(&OPTION_REPLY_MAGIC.to_be_bytes())?;
-        stream.write_all(&OPTION_GO.to_be_bytes())?;
-        stream.write_all(&kind.to_be_bytes())?;
-        stream.write_all(&(data.len() as u32).to_be_bytes())?;
-        stream.write_all(&data)?;
-    }
+    let size = data.lock().unwrap().len();
+    shake_hands(stream, size, *flags.lock().unwrap())?;
     loop {
-        assert_eq!(REQUEST_MAGIC, read_u32(stream)?);
-        let (flags, kind) = (read_u16(stream)?, read_u16(stream)?);
-        let (mut handle, offset) = (read_u64(stream)?, read_u64(stream)? as usize);
-        let length = read_u32(stream)? as usize;
-        lock(kinds).push((kind, flags));
-        let mut written = vec![0; if kind == WRITE { length } else { 0 }];
+        let mut head = [0; REQUEST_BYTES];
+        stream.read_exact(&mut head)?;
+        let request = Request::decode(&head)?;
+        let (command, length) = (request.command, request.length as usize);
+        let from = request.offset as usize;
+        let range = from..from + length;
+        let kind = (command, request.is_durable);
+        kinds.lock().unwrap().push(kind);
+        let mut written = vec![0; if command == Command::Write { length } else { 0 }];
         stream.read_exact(&mut written)?;
         if manner == Manner::BreaksOnce && !broke.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let error = if manner == Manner::IsFull { 28_u32 } else { 0 };
         let mut answer = Vec::new();
-        match kind {
-            READ => answer.extend(&lock(data)[offset..offset + length]),
-            WRITE => lock(data)[offset..offset + length].copy_from_slice(&written),
-            WRITE_ZEROES => lock(data)[offset..offset + length].fill(0),
+        match command {
+            Command::Read => answer.extend(&data.lock().unwrap()[range]),
+            Command::Write => data.lock().unwrap()[range].copy_from_slice(&written),
+            Command::WriteZeroes => data.lock().unwrap()[range].fill(0),
             _ => {}
         }
+        let mut reply = request.reply(if manner == Manner::IsFull { 28 } else { 0 });
         if manner == Manner::Lies {
-            handle += 1000;
+            reply.cookie += 1000;
         }
-        stream.write_all(&REPLY_MAGIC.to_be_bytes())?;
-        stream.write_all(&error.to_be_bytes())?;
-        stream.write_all(&handle.to_be_bytes())?;
-        if error == 0 {
+        stream.write_all(&reply.encode())?;
+        if reply.error == 0 {
             stream.write_all(&answer)?;
         }
-    }
-}
-
-#[test]
-fn addresses_are_parsed() {
-    let unix = Address::unix("/run/a b".into(), "x/y");
-    assert_eq!(
-        unix,
-        Address::parse("nbd+unix:///x%2Fy?socket=/run/a%20b").unwrap()
-    );
-    let tcp = |host: &str, port| Address {
-        server: Server::Tcp(host.into(), port),
-        export: "v".into(),
-    };
-    assert_eq!(tcp("h", 10809), Address::parse("nbd://h/v").unwrap());
-    assert_eq!(tcp("::1", 7), Address::parse("nbd://[::1]:7/v").unwrap());
-    assert_eq!(tcp("::1", 10809), Address::parse("nbd://[::1]/v").unwrap());
-    for wrong in [
-        "nbd://h",
-        "nbd:///v",
-        "nbd://h:x/v",
-        "nbd+unix:///v",
-        "nbd+unix:///v?socket=relative",
-        "nbd+unix:///%4?socket=/s",
-        "nbds://h/v",
-        "/dev/vda",
-    ] {
-        assert!(Address::parse(wrong).is_err(), "{wrong}");
     }
 }
 
@@ -179,23 +160,27 @@ fn requests_of_many_threads_get_their_own_answers() {
         }
     });
     origin.zero(0, 65536).unwrap();
-    assert!(lock(&served.data)[..65536].iter().all(|&byte| byte == 0));
-    assert_eq!(2, lock(&served.data)[65536]);
+    assert!(served.data.lock().unwrap()[..65536]
+        .iter()
+        .all(|&byte| byte == 0));
+    assert_eq!(2, served.data.lock().unwrap()[65536]);
 }
 
 #[test]
 fn durable_writes_use_the_flag_or_a_flush() {
     let served = Served::new(8192, Manner::Serves);
     served.open().write_durably(&[1; 10], 3).unwrap();
-    assert_eq!(vec![(WRITE, FUA)], *lock(&served.kinds));
-    *lock(&served.flags) = 1 | CAN_FLUSH;
-    lock(&served.kinds).clear();
+    assert_eq!(vec![(Command::Write, true)], *served.kinds.lock().unwrap());
+    *served.flags.lock().unwrap() = 1 | export::FLUSH;
+    served.kinds.lock().unwrap().clear();
     let origin = served.open();
     origin.write_durably(&[1; 10], 3).unwrap();
     origin.zero(0, 10).unwrap();
     assert_eq!(
-        vec![(WRITE, 0), (FLUSH, 0), (WRITE, 0)],
-        *lock(&served.kinds)
+        [Command::Write, Command::Flush, Command::Write]
+            .map(|kind| (kind, false))
+            .to_vec(),
+        *served.kinds.lock().unwrap()
     );
 }
 
@@ -211,7 +196,7 @@ fn a_request_whose_connection_breaks_is_sent_again() {
     let served = Served::new(8192, Manner::BreaksOnce);
     let origin = served.open();
     origin.write_at(&[5; 10], 0).unwrap();
-    assert_eq!(5, lock(&served.data)[9]);
+    assert_eq!(5, served.data.lock().unwrap()[9]);
     // The first one was not complete: nothing is lost with it.
     origin.sync().unwrap();
 }
@@ -222,7 +207,7 @@ fn a_flush_that_breaks_tells_that_writes_may_be_lost() {
     let origin = served.open();
     origin.sync().unwrap();
     origin.sync().unwrap();
-    assert_eq!(3, lock(&served.kinds).len());
+    assert_eq!(3, served.kinds.lock().unwrap().len());
 }
 
 #[test]
@@ -235,12 +220,10 @@ fn an_answer_to_no_request_ends_the_connection() {
 #[test]
 fn an_export_that_is_not_there_or_for_reading_is_refused() {
     let served = Served::new(8192, Manner::Serves);
-    let other = Address {
-        export: "y".into(),
-        ..served.address.clone()
-    };
+    let mut other = served.address.clone();
+    other.export = "y".into();
     assert!(NbdOrigin::open(other).is_err());
-    *lock(&served.flags) = 1 | IS_READ_ONLY;
+    *served.flags.lock().unwrap() = 1 | export::READ_ONLY;
     assert!(NbdOrigin::open(served.address.clone()).is_err());
 }
 
@@ -255,15 +238,7 @@ fn another_size_is_refused_until_it_is_looked_for() {
     assert_eq!(8192, missing.size_now().unwrap());
     assert_eq!(8192, missing.size().unwrap());
     missing.read_at(&mut [0; 10], 8000).unwrap();
-    lock(&served.data).truncate(4096);
+    served.data.lock().unwrap().truncate(4096);
     assert_eq!(4096, missing.size_now().unwrap());
     assert_eq!(8192, missing.size().unwrap());
-}
-
-#[test]
-fn what_is_no_server_of_nbd_is_refused() {
-    let (mut theirs, ours) = UnixStream::pair().unwrap();
-    theirs.write_all(&[7; 64]).unwrap();
-    let error = shake_hands(&Socket::Unix(ours), "x").unwrap_err();
-    assert_eq!(io::ErrorKind::InvalidData, error.kind());
 }

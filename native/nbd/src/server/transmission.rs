@@ -8,15 +8,18 @@
 //! [`pace`](super::pace)), the thread that is the reader serves them, too. It lends the reader
 //! meanwhile: if one of them is not quick after all, a thread that watches takes the reader over.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
+
+use super::buffers::Reader;
 use super::pace::Pace;
-use super::protocol::{errno, number, Command, Request, MAX_DATA, REPLY_BYTES, REQUEST_BYTES};
 use super::Export;
+use crate::protocol::{errno, number, Command, Request, MAX_DATA, REPLY_BYTES};
 
 /// Threads of a client: requests that wait at the same time.
 const MAX_THREADS: usize = 64;
@@ -24,14 +27,6 @@ const MAX_THREADS: usize = 64;
 const IDLE: Duration = Duration::from_secs(10);
 /// A thread that watches ends a loan of the reader after once to twice this time.
 const LONGEST: Duration = Duration::from_millis(5);
-/// Bytes that are taken from the socket at once.
-const INPUT: usize = 64 << 10;
-/// Answers that have more bytes together are sent before the next request is looked at.
-const TOGETHER: usize = 64 << 10;
-/// As many answers are sent before the next request is looked at.
-const MOST_TOGETHER: usize = 16;
-/// Bytes of answers that are sent together.
-const OUTPUT: usize = 512 << 10;
 
 /// Serves a client that has chosen an export, until it leaves.
 ///
@@ -58,17 +53,13 @@ pub fn transmit<E: Export>(stream: UnixStream, export: Arc<E>) -> io::Result<()>
     });
     connection.work();
     // Others complete what they have begun.
-    let mut turns = lock(&connection.turns);
+    let mut turns = connection.turns.lock().unpoisoned();
     while turns.threads > 0 {
         let waited = connection.ended.wait(turns);
-        turns = waited.unwrap_or_else(PoisonError::into_inner);
+        turns = waited.unpoisoned();
     }
-    let failure = lock(&connection.failure).take();
+    let failure = connection.failure.lock().unpoisoned().take();
     failure.map_or(Ok(()), Err)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a thread looks for loans that take long.
@@ -168,13 +159,13 @@ impl<E: Export> Connection<E> {
                 Err(error) => self.fail(error),
             }
         }
-        lock(&self.turns).threads -= 1;
+        self.turns.lock().unpoisoned().threads -= 1;
         self.ended.notify_all();
     }
 
     /// Waits until this thread is the reader; none: it is not needed any more.
     fn take_turn(&self) -> Option<Box<Reader>> {
-        let mut turns = lock(&self.turns);
+        let mut turns = self.turns.lock().unpoisoned();
         loop {
             if !turns.is_open {
                 return None;
@@ -221,7 +212,7 @@ impl<E: Export> Connection<E> {
     ) -> (MutexGuard<'a, Turns>, bool) {
         turns.waiting += 1;
         let waited = self.changed.wait_timeout(turns, longest);
-        let (mut woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut woken, timeout) = waited.unpoisoned();
         woken.waiting -= 1;
         (woken, timeout.timed_out())
     }
@@ -229,7 +220,7 @@ impl<E: Export> Connection<E> {
     /// Lends the reader or, if requests take long, leaves it to another thread. Returns the number
     /// of the loan.
     fn begin(self: &Arc<Self>, mut reader: Box<Reader>) -> Option<u64> {
-        let mut turns = lock(&self.turns);
+        let mut turns = self.turns.lock().unpoisoned();
         if !turns.pace.is_quick() {
             drop(turns);
             self.send_all(&mut reader);
@@ -250,7 +241,7 @@ impl<E: Export> Connection<E> {
     /// Answers a request. Returns the reader, if this thread lent it and may have it back; it has
     /// the answer then.
     fn end(&self, loan: Option<u64>, spent: Duration, answer: &[u8]) -> Option<Box<Reader>> {
-        let mut turns = lock(&self.turns);
+        let mut turns = self.turns.lock().unpoisoned();
         turns.pace.count(spent);
         let reader = loan.and_then(|loan| turns.take_back(loan));
         drop(turns);
@@ -267,7 +258,7 @@ impl<E: Export> Connection<E> {
 
     /// Makes another thread the reader; the only thread stays it, and becomes it again later.
     fn pass_turn(self: &Arc<Self>, reader: Box<Reader>) {
-        let mut turns = lock(&self.turns);
+        let mut turns = self.turns.lock().unpoisoned();
         turns.reader = Some(reader);
         self.call(turns);
     }
@@ -284,20 +275,22 @@ impl<E: Export> Connection<E> {
         let connection = self.clone();
         let work = move || connection.work();
         if let Err(error) = std::thread::Builder::new().spawn(work) {
-            eprintln!("diffcache-ssdcached: could not start a thread, requests of a client wait for each other: {error}");
-            lock(&self.turns).threads -= 1;
+            log::warn!(
+                "Could not start a thread, requests of a client wait for each other: {error}"
+            );
+            self.turns.lock().unpoisoned().threads -= 1;
         }
     }
 
     /// Takes no more requests.
     fn close(&self) {
-        lock(&self.turns).is_open = false;
+        self.turns.lock().unpoisoned().is_open = false;
         self.changed.notify_all();
     }
 
     /// Notes why the connection cannot be used, and ends it.
     fn fail(&self, error: io::Error) {
-        lock(&self.failure).get_or_insert(error);
+        self.failure.lock().unpoisoned().get_or_insert(error);
         // Fails if it has ended already.
         let _ = self.stream.shutdown(Shutdown::Both);
         self.close();
@@ -387,7 +380,7 @@ impl<E: Export> Connection<E> {
             Task::Write(data) => self.export.write(&data, request.offset),
             Task::Zero => self.export.zero(request.offset, length),
             Task::Flush => self.export.flush(),
-            Task::Refuse(error) => return answer.extend(request.reply(error)),
+            Task::Refuse(error) => return answer.extend(request.reply(error).encode()),
         };
         let result = result.and_then(|()| match is_durable {
             true => self.export.flush(),
@@ -399,7 +392,7 @@ impl<E: Export> Connection<E> {
             answer.clear();
         }
         answer.resize(answer.len().max(REPLY_BYTES), 0);
-        answer[..REPLY_BYTES].copy_from_slice(&request.reply(error));
+        answer[..REPLY_BYTES].copy_from_slice(&request.reply(error).encode());
     }
 
     fn send_all(&self, reader: &mut Reader) {
@@ -410,7 +403,7 @@ impl<E: Export> Connection<E> {
     }
 
     fn send(&self, bytes: &[u8]) {
-        let sending = lock(&self.sending);
+        let sending = self.sending.lock().unpoisoned();
         let sent = (&self.stream).write_all(bytes);
         drop(sending);
         if let Err(error) = sent {
@@ -425,116 +418,5 @@ fn is_paced<R>(request: &Request, task: &Task<R>) -> bool {
         Task::Read(_) => true,
         Task::Write(_) => !request.is_durable,
         Task::Zero | Task::Flush | Task::Refuse(_) => false,
-    }
-}
-
-/// What was received and is not used yet, and answers that are not sent yet.
-struct Reader {
-    input: Box<[u8]>,
-    from: usize,
-    to: usize,
-    output: Box<[u8]>,
-    answered: usize,
-    answers: usize,
-    /// Bytes of the answer that is being made.
-    room: usize,
-}
-
-impl Reader {
-    fn new() -> Self {
-        Self {
-            input: vec![0; INPUT].into(),
-            from: 0,
-            to: 0,
-            output: vec![0; OUTPUT].into(),
-            answered: 0,
-            answers: 0,
-            room: 0,
-        }
-    }
-
-    /// Whether so many bytes were received.
-    fn has(&self, bytes: usize) -> bool {
-        self.to - self.from >= bytes
-    }
-
-    fn has_request(&self) -> bool {
-        self.has(REQUEST_BYTES)
-    }
-
-    /// Waits for more bytes. `false`: the client left, and not within a request.
-    fn fill(&mut self, mut stream: &UnixStream) -> io::Result<bool> {
-        self.input.copy_within(self.from..self.to, 0);
-        (self.from, self.to) = (0, self.to - self.from);
-        let count = loop {
-            match stream.read(&mut self.input[self.to..]) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                result => break result?,
-            }
-        };
-        self.to += count;
-        match (count, self.to) {
-            (0, 0) => Ok(false),
-            (0, _) => Err(ErrorKind::UnexpectedEof.into()),
-            _ => Ok(true),
-        }
-    }
-
-    /// Takes a request that was received.
-    fn request(&mut self) -> io::Result<Request> {
-        let mut bytes = [0; REQUEST_BYTES];
-        bytes.copy_from_slice(&self.input[self.from..self.from + REQUEST_BYTES]);
-        self.from += REQUEST_BYTES;
-        Request::decode(&bytes)
-    }
-
-    /// Takes the data that follow a request, and waits for those that are missing.
-    fn data(&mut self, mut stream: &UnixStream, length: usize) -> io::Result<Vec<u8>> {
-        let mut data = vec![0; length];
-        let received = length.min(self.to - self.from);
-        data[..received].copy_from_slice(&self.input[self.from..self.from + received]);
-        self.from += received;
-        stream.read_exact(&mut data[received..])?;
-        Ok(data)
-    }
-
-    /// Where the data of the next answer go; none if it has to be sent on its own.
-    fn room(&mut self, length: usize) -> Option<&mut [u8]> {
-        let begin = self.answered + REPLY_BYTES;
-        self.room = length;
-        self.output.get_mut(begin..begin + length)
-    }
-
-    /// Adds the answer whose data are in the room.
-    fn answer(&mut self, request: &Request) {
-        let head = self.answered..self.answered + REPLY_BYTES;
-        self.output[head].copy_from_slice(&request.reply(0));
-        self.answered += REPLY_BYTES + self.room;
-        self.answers += 1;
-    }
-
-    /// Adds an answer. `false`: there is no room for it.
-    fn add(&mut self, answer: &[u8]) -> bool {
-        let end = self.answered + answer.len();
-        let Some(room) = self.output.get_mut(self.answered..end) else {
-            return false;
-        };
-        room.copy_from_slice(answer);
-        self.answered = end;
-        self.answers += 1;
-        true
-    }
-
-    /// Whether the answers should be sent.
-    fn is_full(&self) -> bool {
-        self.answered > TOGETHER || self.answers >= MOST_TOGETHER
-    }
-
-    fn answers(&self) -> &[u8] {
-        &self.output[..self.answered]
-    }
-
-    fn clear_answers(&mut self) {
-        (self.answered, self.answers) = (0, 0);
     }
 }

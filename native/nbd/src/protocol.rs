@@ -1,6 +1,8 @@
 //! Messages of NBD. Names and numbers are those of its specification, `doc/proto.md`.
 
-use std::io;
+use std::io::{self, Read};
+
+use diffcache_base::words::Words;
 
 /// The server's first words.
 pub const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -38,14 +40,16 @@ pub mod reply {
     pub const ACK: u32 = 1;
     /// A description of the export.
     pub const INFO: u32 = 3;
+    /// The kinds from here on are refusals.
+    pub const ERROR: u32 = 1 << 31;
     /// The option is not supported.
-    pub const ERR_UNSUP: u32 = (1 << 31) + 1;
+    pub const ERR_UNSUP: u32 = ERROR + 1;
     /// The server does not do it.
-    pub const ERR_POLICY: u32 = (1 << 31) + 2;
+    pub const ERR_POLICY: u32 = ERROR + 2;
     /// The option is malformed.
-    pub const ERR_INVALID: u32 = (1 << 31) + 3;
+    pub const ERR_INVALID: u32 = ERROR + 3;
     /// There is no such export.
-    pub const ERR_UNKNOWN: u32 = (1 << 31) + 6;
+    pub const ERR_UNKNOWN: u32 = ERROR + 6;
 }
 
 /// Descriptions of an export.
@@ -56,37 +60,49 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can: flushes, writes with FUA, trims, zeroes; several connections see each
-/// other's completed writes, and a flush of one is a flush of all.
-pub const EXPORT_FLAGS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8;
+/// What an export can do.
+pub mod export {
+    /// The flags are valid.
+    pub const HAS_FLAGS: u16 = 1;
+    /// It takes no writes.
+    pub const READ_ONLY: u16 = 1 << 1;
+    /// Flushes.
+    pub const FLUSH: u16 = 1 << 2;
+    /// Writes that are durable when they are answered.
+    pub const FUA: u16 = 1 << 3;
+    /// Trims.
+    pub const TRIM: u16 = 1 << 5;
+    /// Zeroes without data.
+    pub const ZEROES: u16 = 1 << 6;
+    /// Several connections see each other's completed writes, and a flush of one is of all.
+    pub const MULTIPLE: u16 = 1 << 8;
+}
 
 /// Requests have their data in one piece up to this number of bytes.
 pub const MAX_DATA: u32 = 32 << 20;
-/// The size of requests that suits a cache of blocks of 4 KiB.
-pub const PREFERRED: u32 = 4096;
-
 /// Bytes of a request without its data.
 pub const REQUEST_BYTES: usize = 28;
 /// Bytes of a reply without its data.
 pub const REPLY_BYTES: usize = 16;
 
 /// Commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u16)]
 pub enum Command {
     /// Reads.
-    Read,
+    Read = 0,
     /// Writes the data that follow.
-    Write,
+    Write = 1,
     /// The client leaves.
-    Disconnect,
+    Disconnect = 2,
     /// Makes completed requests durable.
-    Flush,
+    Flush = 3,
     /// Gives space back; what is read there afterwards is zeroes.
-    Trim,
+    Trim = 4,
     /// Writes zeroes.
-    WriteZeroes,
-    /// One that this server does not know.
-    Other,
+    WriteZeroes = 6,
+    /// One that is not known here.
+    Other = u16::MAX,
 }
 
 /// A request.
@@ -97,7 +113,7 @@ pub struct Request {
     /// Whether it is durable when it is answered.
     pub is_durable: bool,
     /// The client's number of it.
-    pub cookie: [u8; 8],
+    pub cookie: u64,
     /// Where.
     pub offset: u64,
     /// How many bytes.
@@ -105,18 +121,29 @@ pub struct Request {
 }
 
 impl Request {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; REQUEST_BYTES] {
+        let mut bytes = [0; REQUEST_BYTES];
+        bytes[..4].copy_from_slice(&REQUEST.to_be_bytes());
+        bytes[4..6].copy_from_slice(&u16::from(self.is_durable).to_be_bytes());
+        bytes[6..8].copy_from_slice(&(self.command as u16).to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[24..].copy_from_slice(&self.length.to_be_bytes());
+        bytes
+    }
+
     /// Reads a request.
     ///
     /// # Errors
     /// It does not begin like one.
     pub fn decode(bytes: &[u8; REQUEST_BYTES]) -> io::Result<Self> {
-        if be32(bytes, 0) != REQUEST {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "what the client sent is not a request",
-            ));
+        let words = Words(bytes);
+        if words.be32(0) != REQUEST {
+            return Err(invalid("what the client sent is not a request"));
         }
-        let command = match be16(bytes, 6) {
+        let command = match words.be16(6) {
             0 => Command::Read,
             1 => Command::Write,
             2 => Command::Disconnect,
@@ -125,26 +152,79 @@ impl Request {
             6 => Command::WriteZeroes,
             _ => Command::Other,
         };
-        let mut cookie = [0; 8];
-        cookie.copy_from_slice(&bytes[8..16]);
         Ok(Self {
             command,
-            is_durable: be16(bytes, 4) & 1 != 0,
-            cookie,
-            offset: be64(bytes, 16),
-            length: be32(bytes, 24),
+            is_durable: words.be16(4) & 1 != 0,
+            cookie: words.be64(8),
+            offset: words.be64(16),
+            length: words.be32(24),
         })
     }
 
-    /// The head of the reply; `error` is a number of NBD, 0 for none.
+    /// The reply; `error` is a number of NBD, 0 for none.
     #[must_use]
-    pub fn reply(&self, error: u32) -> [u8; REPLY_BYTES] {
-        let mut head = [0; REPLY_BYTES];
-        head[..4].copy_from_slice(&REPLY.to_be_bytes());
-        head[4..8].copy_from_slice(&error.to_be_bytes());
-        head[8..].copy_from_slice(&self.cookie);
-        head
+    pub fn reply(&self, error: u32) -> Reply {
+        Reply {
+            error,
+            cookie: self.cookie,
+        }
     }
+}
+
+/// A reply, without the data that follow that to a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// A number of NBD, 0 for none.
+    pub error: u32,
+    /// The number of the request.
+    pub cookie: u64,
+}
+
+impl Reply {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; REPLY_BYTES] {
+        let mut bytes = [0; REPLY_BYTES];
+        bytes[..4].copy_from_slice(&REPLY.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.error.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes
+    }
+
+    /// Receives a reply.
+    ///
+    /// # Errors
+    /// It does not begin like one, or the connection failed.
+    pub fn receive(mut stream: impl Read) -> io::Result<Self> {
+        let mut bytes = [0; REPLY_BYTES];
+        stream.read_exact(&mut bytes)?;
+        let words = Words(&bytes);
+        if words.be32(0) != REPLY {
+            return Err(invalid("what the server sent is not a reply"));
+        }
+        Ok(Self {
+            error: words.be32(4),
+            cookie: words.be64(8),
+        })
+    }
+
+    /// Returns the error as one of the system.
+    ///
+    /// # Errors
+    /// The request failed.
+    pub fn result(&self) -> io::Result<()> {
+        match self.error {
+            0 => Ok(()),
+            // The protocol's numbers are those of Linux.
+            number => Err(io::Error::from_raw_os_error(
+                i32::try_from(number).unwrap_or(errno::EIO as i32),
+            )),
+        }
+    }
+}
+
+pub(crate) fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 /// Errors of requests: the numbers of Linux that NBD knows.
@@ -183,19 +263,4 @@ pub fn number(error: &io::Error) -> u32 {
         Some(EFBIG | EDQUOT) => ENOSPC,
         _ => EIO,
     }
-}
-
-/// A number in network byte order.
-pub fn be16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([bytes[at], bytes[at + 1]])
-}
-
-/// See [`be16`].
-pub fn be32(bytes: &[u8], at: usize) -> u32 {
-    u32::from(be16(bytes, at)) << 16 | u32::from(be16(bytes, at + 2))
-}
-
-/// See [`be16`].
-pub fn be64(bytes: &[u8], at: usize) -> u64 {
-    u64::from(be32(bytes, at)) << 32 | u64::from(be32(bytes, at + 4))
 }

@@ -1,20 +1,14 @@
-//! A server of NBD: fixed newstyle handshake, simple replies.
-//!
-//! Source: the specification of the Network Block Device project, `doc/proto.md`. It does not
-//! depend on the cache: an [`Export`] is what is served, [`Exports`] are all of them.
+//! Serves requests: an [`Export`] is what is served.
 
-mod negotiation;
+mod buffers;
 mod pace;
-pub(crate) mod protocol;
 mod transmission;
 
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::sync::Arc;
 
-pub use negotiation::negotiate;
 pub use transmission::transmit;
 
 /// What a client reads and writes.
@@ -58,16 +52,4 @@ pub trait Export: Send + Sync + 'static {
     /// # Errors
     /// It cannot be flushed.
     fn flush(&self) -> io::Result<()>;
-}
-
-/// What is served.
-pub trait Exports: Send + Sync {
-    /// One of them.
-    type Export: Export;
-
-    /// The export with a name, if there is one. May wait until it takes another client.
-    ///
-    /// # Errors
-    /// The connection failed.
-    fn find(&self, name: &str) -> io::Result<Option<Arc<Self::Export>>>;
 }

@@ -1,0 +1,15 @@
+//! The Network Block Device protocol: fixed newstyle handshake, simple replies.
+//!
+//! Source: the specification of the NBD project,
+//! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>.
+//!
+//! * [`protocol`]: requests, replies, and their numbers;
+//! * [`negotiation`]: the handshake, of both sides;
+//! * [`server`]: serves exports;
+//! * [`address`] and [`client`]: reads and writes an export of a server.
+
+pub mod address;
+pub mod client;
+pub mod negotiation;
+pub mod protocol;
+pub mod server;
