@@ -11,8 +11,6 @@
 #    under the License.
 """Options of the agent, which runs on every compute host and repository."""
 
-import copy
-
 import socket
 
 from oslo_config import cfg
@@ -207,15 +205,3 @@ fetches the site map if it changed, and resends reports that failed. Must be
 well below ``[conductor] host_timeout``.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: OPTS}

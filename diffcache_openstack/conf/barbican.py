@@ -11,12 +11,9 @@
 #    under the License.
 """Options of the Barbican client, for keys of versions."""
 
-import copy
-
-from keystoneauth1 import loading
 from oslo_config import cfg
 
-from diffcache_openstack.conf import keystone_opts
+from diffcache_openstack.conf import groups
 
 GROUP = cfg.OptGroup(
     'barbican',
@@ -25,14 +22,5 @@ GROUP = cfg.OptGroup(
          ' Barbican; see [versions] key_manager. The group also contains the'
          ' options of castellan.')
 
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the group to a configuration; castellan adds its own options."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    loading.register_auth_conf_options(conf, GROUP.name)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: keystone_opts.auth_opts()}
+OPTS: list[cfg.Opt] = []
+ACCESS = groups.Access(GROUP)

@@ -11,8 +11,6 @@
 #    under the License.
 """Options of the data plane: transfers between agents over HTTP."""
 
-import copy
-
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
@@ -182,15 +180,3 @@ as busy. Raise it, up to ``max_connections``, at a repository whose sites
 are behind one address each.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: OPTS}

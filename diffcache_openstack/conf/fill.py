@@ -11,8 +11,6 @@
 #    under the License.
 """Options of fills: fetching the objects of the plan in the background."""
 
-import copy
-
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
@@ -58,15 +56,3 @@ completes the most valuable ones first; higher values help only if one
 connection cannot use the whole link.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: OPTS}

@@ -11,12 +11,10 @@
 #    under the License.
 """Options of the Glance client of the repository's agent."""
 
-import copy
-
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
-from diffcache_openstack.conf import keystone_opts
+from diffcache_openstack.conf import groups
 
 GROUP = cfg.OptGroup(
     'glance',
@@ -26,7 +24,7 @@ GROUP = cfg.OptGroup(
          ' all projects.')
 
 # Glance answers an upload after its store has written the whole image.
-_DEFAULTS = keystone_opts.defaults('image', 300.0)
+ACCESS = groups.Access(GROUP, 'image', timeout=300.0)
 
 OPTS = [
     cfg.Opt(
@@ -42,16 +40,3 @@ guests have larger disks; lower it to protect the repository's disk from
 oversized uploads.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-    keystone_opts.register_opts(conf, GROUP.name, _DEFAULTS)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: [*OPTS, *keystone_opts.sample_opts(_DEFAULTS)]}

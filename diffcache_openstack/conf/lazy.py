@@ -11,8 +11,6 @@
 #    under the License.
 """Options of images that are served while they arrive."""
 
-import copy
-
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
@@ -222,15 +220,3 @@ this host holds, are delivered whole. 0 serves all images that way that the
 host does not hold.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the options of this group."""
-    # A group remembers its options' values: each configuration its own.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the options of this group for the sample configuration."""
-    return {GROUP: OPTS}

@@ -11,8 +11,6 @@
 #    under the License.
 """Options of metrics and health, for monitoring."""
 
-import copy
-
 from oslo_config import cfg
 
 GROUP = cfg.OptGroup(
@@ -33,15 +31,3 @@ sites, sizes and counts: use an address that only the monitoring reaches. Empty
 starts no server. Services on one host need different ports.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: OPTS}

@@ -11,8 +11,6 @@
 #    under the License.
 """Options of the listener to notifications of Nova, Glance and Cinder."""
 
-import copy
-
 from oslo_config import cfg
 
 GROUP = cfg.OptGroup(
@@ -65,15 +63,3 @@ consumes: each message is delivered to one consumer only.
         advanced=True,
         help='The value of ``[DEFAULT] control_exchange`` in cinder.conf.'),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: OPTS}

@@ -11,11 +11,9 @@
 #    under the License.
 """Options of the Nova client of the conductor and the API."""
 
-import copy
-
 from oslo_config import cfg
 
-from diffcache_openstack.conf import keystone_opts
+from diffcache_openstack.conf import groups
 
 GROUP = cfg.OptGroup(
     'nova',
@@ -25,16 +23,5 @@ GROUP = cfg.OptGroup(
          ' jobs. Without it no server can be saved, and jobs have to name'
          ' hosts.')
 
-_DEFAULTS = keystone_opts.defaults('compute', 60.0)
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    keystone_opts.register_opts(conf, GROUP.name, _DEFAULTS)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: keystone_opts.sample_opts(_DEFAULTS)}
+OPTS: list[cfg.Opt] = []
+ACCESS = groups.Access(GROUP, 'compute')

@@ -38,6 +38,8 @@ from oslo_reports import opts as report_options
 from oslo_utils import importutils
 
 from diffcache_openstack import conf as package
+from diffcache_openstack.conf import groups
+from diffcache_openstack.conf import quota
 
 PROJECT = 'diffcache'
 # Queues of this suite are in a separate exchange, so that topics cannot clash
@@ -46,7 +48,7 @@ EXCHANGE = 'diffcache'
 DEFAULT_CONNECTION = 'sqlite:////var/lib/diffcache/diffcache.sqlite'
 
 
-def groups() -> list[types.ModuleType]:
+def _modules() -> list[types.ModuleType]:
     """Return the modules that define a group of options each, by name."""
     names = sorted(module.name for module in
                    pkgutil.iter_modules(package.__path__))
@@ -57,8 +59,13 @@ def groups() -> list[types.ModuleType]:
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     """Return every group and its options for oslo-config-generator."""
-    return [item for module in groups()
-            for item in module.list_opts().items()]
+    found: dict[cfg.OptGroup, list[cfg.Opt]] = {}
+    for module in _modules():
+        found[module.GROUP] = list(module.OPTS)
+        if access := getattr(module, 'ACCESS', None):
+            found.setdefault(access.group, []).extend(access.options())
+    found[quota.LIMIT_GROUP] += quota.LIMIT_OPTS
+    return list(found.items())
 
 
 def set_defaults() -> None:
@@ -83,8 +90,9 @@ def _unlisted_messaging_opts() -> dict[str, list[cfg.Opt]]:
 
 def register_all(conf: cfg.ConfigOpts) -> None:
     """Register the suite's and oslo's options on a configuration."""
-    for module in groups():
-        module.register_opts(conf)
+    for module in _modules():
+        groups.register(conf, module)
+    conf.register_opts(quota.LIMIT_OPTS, group=quota.LIMIT_GROUP)
     for group, options in messaging_options.list_opts():
         conf.register_opts(options, group=group)
     for group, options in _unlisted_messaging_opts().items():

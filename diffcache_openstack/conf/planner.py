@@ -11,8 +11,6 @@
 #    under the License.
 """Options of the planner, which places objects on hosts."""
 
-import copy
-
 from oslo_config import cfg
 from oslo_config import types
 
@@ -212,15 +210,3 @@ in Nova's weigher, from its first 8 MiB on. Leave it off where the configured
 bandwidths are a policy, such as a low one for a WAN that is to be spared.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: OPTS}

@@ -15,8 +15,6 @@ They are not taken from osprofiler, which may be missing, so that a service
 that is to trace without it can say so.
 """
 
-import copy
-
 from oslo_config import cfg
 
 GROUP = cfg.OptGroup(
@@ -60,15 +58,3 @@ or Jaeger, which takes the packages ``opentelemetry-sdk`` and
 cannot be sent as fast as they come are dropped; no request waits for that.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: OPTS}

@@ -11,11 +11,9 @@
 #    under the License.
 """Options of quotas."""
 
-import copy
-
 from oslo_config import cfg
 
-from diffcache_openstack.conf import keystone_opts
+from diffcache_openstack.conf import groups
 
 GROUP = cfg.OptGroup(
     'quota',
@@ -31,8 +29,8 @@ LIMIT_GROUP = cfg.OptGroup(
          ' ``[quota] use_keystone_limits``. The user needs the role ``reader``'
          ' with the scope of the system.')
 
-_DEFAULTS = keystone_opts.defaults('identity', 60.0)
-_ENDPOINT = [
+ACCESS = groups.Access(LIMIT_GROUP, 'identity')
+LIMIT_OPTS = [
     cfg.StrOpt('endpoint_id',
                help='ID of the endpoint that the limits are registered for.'),
     cfg.StrOpt('endpoint_service_type', default='diffcache',
@@ -77,19 +75,3 @@ for the next round; saves that Nova waits for and deletions do not count.
     _limit('precache_job_count_total', 1000,
            'Precache jobs of a project that have not ended.'),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the groups on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-    conf.register_group(copy.deepcopy(LIMIT_GROUP))
-    keystone_opts.register_opts(conf, LIMIT_GROUP.name, _DEFAULTS)
-    conf.register_opts(_ENDPOINT, group=LIMIT_GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the groups and their options for the sample configuration."""
-    return {GROUP: OPTS,
-            LIMIT_GROUP: keystone_opts.sample_opts(_DEFAULTS) + _ENDPOINT}

@@ -11,8 +11,6 @@
 #    under the License.
 """Options of the repository's agent: ingesting images, creating patches."""
 
-import copy
-
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
@@ -161,15 +159,3 @@ Seconds between two searches for missing patches, also after ``windows`` or
 once.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: OPTS}

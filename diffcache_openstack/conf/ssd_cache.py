@@ -11,8 +11,6 @@
 #    under the License.
 """Options of the SSD cache of a compute host."""
 
-import copy
-
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
@@ -184,15 +182,3 @@ delay: it pauses the server at once. Volumes have the number that was valid
 when they were attached.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: OPTS}

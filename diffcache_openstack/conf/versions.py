@@ -11,8 +11,6 @@
 #    under the License.
 """Options of versions of servers."""
 
-import copy
-
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
@@ -277,15 +275,3 @@ Seconds after which tasks that ended are deleted, and with them versions that
 could not be saved. A task that no host could perform for so long fails.
 '''),
 ]
-
-
-def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the group on a configuration."""
-    # A group stores the values of its options: one for each configuration.
-    conf.register_group(copy.deepcopy(GROUP))
-    conf.register_opts(OPTS, group=GROUP)
-
-
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """Return the group and its options for the sample configuration."""
-    return {GROUP: OPTS}

@@ -22,6 +22,7 @@ from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.agent.versions import stores
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import barbican
+from diffcache_openstack.conf import groups
 from diffcache_openstack.conf import versions as version_options
 from diffcache_openstack.versions.store import acceptance
 from diffcache_openstack.versions.store import upkeep
@@ -145,8 +146,8 @@ def _config(files: list[str]) -> cfg.ConfigOpts:
     :raises oslo_config.cfg.Error: a value does not fit its option
     """
     conf = cfg.ConfigOpts()
-    for group in (version_options, barbican):
-        group.register_opts(conf)
+    for module in (version_options, barbican):
+        groups.register(conf, module)
     conf([], project='diffcache', default_config_files=files)
     for name in conf.versions:
         conf.versions[name]  # Checks its value.

@@ -17,7 +17,7 @@ from oslo_config import cfg
 from oslo_config import types
 
 from diffcache_openstack.common import units
-from diffcache_openstack.conf import keystone_opts
+from diffcache_openstack.conf import groups
 from diffcache_openstack.conf import opts
 from diffcache_openstack.glance import options as glance_options
 from diffcache_openstack.nova import options as nova_options
@@ -31,7 +31,8 @@ LOGINS = {'barbican', 'glance', 'nova', 'oslo_limit'}
 
 def own_opts():
     """Groups with the options that are the suite's own."""
-    theirs = {option.name for option in keystone_opts.sample_opts({})}
+    theirs = {option.name for option in groups.Access(
+        cfg.OptGroup('any'), 'any').options()}
     return [(group, [option for option in options
                      if group.name not in LOGINS
                      or option.name not in theirs])
