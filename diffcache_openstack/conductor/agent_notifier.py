@@ -20,8 +20,9 @@ from oslo_log import log
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import precache_limits
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import precache_limits
+from diffcache_openstack.db.sites import generations
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 
@@ -116,8 +117,8 @@ class Notifier:
 
     def _tell(self, site):
         try:
-            generation = self._database.read(sites.map_generation, site)
-            for host in self._database.read(sites.hosts_on_map, site):
+            generation = self._database.read(generations.map_generation, site)
+            for host in self._database.read(host_rows.hosts_on_map, site):
                 self._agents.site_map_changed(self._context, host,
                                               generation)
         except Exception:

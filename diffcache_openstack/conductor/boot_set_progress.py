@@ -17,10 +17,10 @@ import typing
 
 from sqlalchemy import orm
 
-from diffcache_openstack.db import boot_sets
-from diffcache_openstack.db import lazy_models
-from diffcache_openstack.db import precache as db
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db import models
+from diffcache_openstack.db.planning import precache as db
+from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.objects import precache
@@ -39,7 +39,7 @@ class View(typing.NamedTuple):
     """
 
     hosts: collections.abc.Mapping[str, objects.Host]
-    sets: collections.abc.Mapping[tuple[str, str], lazy_models.BootSet]
+    sets: collections.abc.Mapping[tuple[str, str], models.BootSet]
     serving: frozenset[str]
 
     def progress(self, target: typing.Any) -> db.Progress:
@@ -113,6 +113,6 @@ def _progress(target, state, **values):
 
 def read(session: orm.Session, now: datetime.datetime) -> View:
     """Read the view of all hosts."""
-    return View({host.name: host for host in sites.holding_hosts(session)},
+    return View({host.name: host for host in held_rows.holding_hosts(session)},
                 boot_sets.by_object(session),
                 boot_sets.serving(session, now))

@@ -25,7 +25,7 @@ from oslo_log import log
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import notifications
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import history
+from diffcache_openstack.db.planning import history
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 

@@ -20,7 +20,7 @@ from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import hydrations as db
+from diffcache_openstack.db.lazy import hydrations as db
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_lazy_api
 from diffcache_openstack.rpc import conductor_lazy_api

@@ -16,7 +16,7 @@ import datetime
 from oslo_config import cfg
 
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.objects import base
 
 # Before any host's last heartbeat.
@@ -46,7 +46,7 @@ class Liveness:
             seconds=self._conf.conductor.host_timeout)
         try:
             return self._database.write(
-                sites.expire_hosts,
+                host_rows.expire_hosts,
                 before if before >= self._listens_since else _NEVER)
         except Exception:
             # What hosts reported meanwhile did not get there either.

@@ -37,13 +37,13 @@ from diffcache_openstack.common import time_windows
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import boot_set_progress
 from diffcache_openstack.conductor import compute
-from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import fills as fill_reports
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import precache as db
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.planning import precache as db
+from diffcache_openstack.db.sites import fills as fill_reports
+from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import precache
@@ -408,6 +408,6 @@ def _material(hosts):
 
 
 def _read_view(session):
-    return View(sites.holding_hosts(session), sites.map_hosts(session),
+    return View(held_rows.holding_hosts(session), held_rows.map_hosts(session),
                 catalogue.list_patches(session),
                 db.planned_objects(session), fill_reports.by_object(session))

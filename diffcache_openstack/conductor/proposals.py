@@ -27,7 +27,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import proposals
+from diffcache_openstack.db.planning import proposals
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.placement import explain

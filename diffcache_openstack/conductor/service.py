@@ -49,11 +49,11 @@ from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.conductor import volume_caches
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import history
-from diffcache_openstack.db import map_changes
 from diffcache_openstack.db import migration
 from diffcache_openstack.db.patches import pairs as patch_pairs
-from diffcache_openstack.db import plans
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.sites import map_changes
 from diffcache_openstack.objects import base
 from diffcache_openstack.planning import planner
 from diffcache_openstack.planning import site_state

@@ -29,8 +29,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import models
 from diffcache_openstack.db.patches import pairs as patch_pairs
 from diffcache_openstack.db.patches import sketches
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.sites import generations
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fingerprints
 
@@ -98,7 +98,7 @@ def put_template(
     changes = _changes_of(session, row)
     if row.status == objects.DELETED:
         _remove_orphans(session)
-    return _template(row), sites.raise_all_generations(session, changes)
+    return _template(row), generations.raise_all_generations(session, changes)
 
 
 def templates_of(session: orm.Session,
@@ -219,8 +219,9 @@ def forget_deleted(session: orm.Session, before: datetime.datetime) -> int:
                 models.Template.id.in_(forgotten[start:start + _BATCH]))
             .execution_options(synchronize_session=False))
     if forgotten:
-        sites.raise_all_generations(session, [
-            sites.Change(sites.TEMPLATE, name) for name in forgotten])
+        generations.raise_all_generations(session, [
+            generations.Change(generations.TEMPLATE,
+                               name) for name in forgotten])
     return len(forgotten)
 
 
@@ -239,7 +240,8 @@ def restore_template(session: orm.Session, template_id: str) -> set[str]:
     row.status = objects.ACTIVE
     session.flush()
     _follow_content(session, row.content_id)
-    return sites.raise_all_generations(session, _changes_of(session, row))
+    return generations.raise_all_generations(session,
+                                             _changes_of(session, row))
 
 
 def remove_template(session: orm.Session, template_id: str) -> set[str]:
@@ -254,7 +256,7 @@ def remove_template(session: orm.Session, template_id: str) -> set[str]:
     session.flush()
     _follow_content(session, row.content_id)
     _remove_orphans(session)
-    return sites.raise_all_generations(session, changes)
+    return generations.raise_all_generations(session, changes)
 
 
 def put_patch(session: orm.Session, patch: objects.Patch,
@@ -271,10 +273,10 @@ def put_patch(session: orm.Session, patch: objects.Patch,
         models.Patch.id == patch.id,
         sa.and_(models.Patch.base == patch.base,
                 models.Patch.target == patch.target))))
-    changes = [sites.Change(sites.PATCH, patch.id)]
+    changes = [generations.Change(generations.PATCH, patch.id)]
     if row is not None and row.id != patch.id \
             and patch_pairs.is_lost(session, row.id):
-        changes.append(sites.Change(sites.PATCH, row.id))
+        changes.append(generations.Change(generations.PATCH, row.id))
         session.delete(row)
         session.flush()
         plans.drop_items(session, objects.PATCHES, sa.select(models.Patch.id))
@@ -289,7 +291,7 @@ def put_patch(session: orm.Session, patch: objects.Patch,
     session.add(row)
     session.flush()
     patch_pairs.note_patch(session, row)
-    return _patch(row), sites.raise_all_generations(session, changes)
+    return _patch(row), generations.raise_all_generations(session, changes)
 
 
 def list_patches(session: orm.Session) -> list[objects.Patch]:
@@ -311,13 +313,15 @@ def time_patch(session: orm.Session, patch_id: str, seconds: float) -> None:
         seconds = (row.apply_seconds
                    + _NEW_MEASUREMENT * (seconds - row.apply_seconds))
     row.apply_seconds = seconds
-    sites.note_for_next(session, sites.Change(sites.PATCH, patch_id))
+    generations.note_for_next(session,
+                              generations.Change(generations.PATCH, patch_id))
 
 
 def _changes_of(session, row):
     """Return what of maps may change with a template: its patches, too."""
-    return [sites.Change(sites.TEMPLATE, row.id), *(
-        sites.Change(sites.PATCH, patch_id) for patch_id in session.scalars(
+    return [generations.Change(generations.TEMPLATE, row.id), *(
+        generations.Change(generations.PATCH,
+                           patch_id) for patch_id in session.scalars(
             sa.select(models.Patch.id).where(sa.or_(
                 models.Patch.base == row.content_id,
                 models.Patch.target == row.content_id))))]

@@ -21,7 +21,7 @@ from sqlalchemy import orm
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import volume_cache
@@ -65,7 +65,7 @@ def put_cache(session: orm.Session, host: str, cache: objects.SsdCache
     :raises NotFound: the host is not registered
     """
     table = models.SsdCache
-    host_id = sites.lock_host(session, host)
+    host_id = host_rows.lock_host(session, host)
     session.execute(sa.delete(table).where(table.host_id == host_id)
                     .execution_options(synchronize_session=False))
     session.execute(sa.insert(table), [{
@@ -100,7 +100,7 @@ def put_volumes(session: orm.Session, host: str,
     :raises NotFound: the host is not registered
     """
     table = models.VolumeCache
-    host_id = sites.lock_host(session, host)
+    host_id = host_rows.lock_host(session, host)
     reported = {each.id: each for each in volumes}
     session.execute(
         sa.delete(table).where(sa.or_(
@@ -154,7 +154,7 @@ def update_volume(session: orm.Session, host: str,
     :param host: that has it now
     :raises NotFound: the host is not registered
     """
-    host_id = sites.lock_host(session, host)
+    host_id = host_rows.lock_host(session, host)
     row = _row(host_id, volume, _NOBODY)
     session.execute(
         sa.update(models.VolumeCache)

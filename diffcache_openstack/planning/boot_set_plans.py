@@ -17,7 +17,7 @@ import typing
 import numpy as np
 
 from diffcache_openstack.common import units
-from diffcache_openstack.db import boot_sets
+from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack import objects
 from diffcache_openstack.placement import boot_sets as placing
 from diffcache_openstack.placement import replan

@@ -18,8 +18,8 @@ import datetime
 from oslo_config import cfg
 from sqlalchemy import orm
 
-from diffcache_openstack.db import boot_sets
-from diffcache_openstack.db import precache
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.planning import precache
 from diffcache_openstack.placement import boot_sets as placing
 
 

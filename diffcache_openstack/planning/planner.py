@@ -22,9 +22,9 @@ from oslo_log import log
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
-from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import plans
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.planning import plans
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.placement import cost

@@ -19,11 +19,11 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import history
-from diffcache_openstack.db import networks
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import precache
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.planning import precache
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import networks
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.planning import boot_sets as boot_set_demand
@@ -81,7 +81,7 @@ def read(session: orm.Session, site: str, conf: cfg.ConfigOpts
     """
     now = base.now()
     generation = plans.generation(session, site)
-    alive = [host for host in sites.map_hosts(session, site)
+    alive = [host for host in held_rows.map_hosts(session, site)
              if host.alive]
     hosts = [host for host in alive if host.role == objects.COMPUTE]
     if not hosts:

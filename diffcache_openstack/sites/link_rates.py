@@ -17,7 +17,7 @@ import types
 from oslo_config import cfg
 from sqlalchemy import orm
 
-from diffcache_openstack.db import networks
+from diffcache_openstack.db.sites import networks
 from diffcache_openstack import objects
 
 # Limits of measured rates, in Mbit/s.

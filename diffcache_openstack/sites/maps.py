@@ -21,8 +21,9 @@ from oslo_config import cfg
 from diffcache_openstack.common import threads
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import map_changes
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import generations
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import map_changes
 from diffcache_openstack import objects
 from diffcache_openstack.sites import link_rates
 from diffcache_openstack.sites import map_state
@@ -84,7 +85,7 @@ class Maps:
         return change
 
     def _whole(self, site: str) -> objects.SiteMap:
-        generation = self._database.read(sites.map_generation, site)
+        generation = self._database.read(generations.map_generation, site)
         latest = self._latest.get(site)
         if latest is None or latest.generation != generation:
             latest = self._database.read(self._read, site)
@@ -93,7 +94,7 @@ class Maps:
 
     def _advance(self, site: str) -> map_state.MapState:
         """Return the state of a site, with all changes applied."""
-        generation = self._database.read(sites.map_generation, site)
+        generation = self._database.read(generations.map_generation, site)
         state = self._states.get(site)
         if state is not None and state.generation == generation:
             return state
@@ -139,14 +140,14 @@ class Maps:
         :returns: the sites whose map changed
         """
         changed = {}
-        for site in self._database.read(sites.list_sites):
+        for site in self._database.read(generations.list_sites):
             links = link_rates.links_of(site, self._conf.planner)
             options = (site_map.to_links(links),
                        self._conf.planner.max_patches, self.show_measured())
             if self._shown.get(site) != options:
                 changed[site] = options
         if changed:
-            self._database.write(sites.raise_generation, set(changed))
+            self._database.write(generations.raise_generation, set(changed))
             # Only now: if the write failed, the next call marks them.
             self._shown |= changed
         return set(changed)
@@ -154,11 +155,11 @@ class Maps:
     def _read(self, session, site):
         # The generation comes first: if the engine shows changes that are
         # made meanwhile, the map is newer than its number, never older.
-        generation = sites.map_generation(session, site)
+        generation = generations.map_generation(session, site)
         return objects.SiteMap(
             site=site, generation=generation,
             templates=catalogue.known_templates(session),
             patches=catalogue.list_patches(session),
-            hosts=sites.map_hosts(session, site),
+            hosts=held_rows.map_hosts(session, site),
             links=link_rates.read_links(session, site, self._conf.planner),
             hops=self._conf.planner.max_patches)

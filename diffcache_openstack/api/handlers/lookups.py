@@ -20,8 +20,8 @@ from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import lookups as schemas
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.db import boot_sets
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.views import host_views
 from diffcache_openstack.db.views import template_views
 from diffcache_openstack import objects
@@ -110,10 +110,10 @@ class _Source:
 
 
 def _site_of(session, name):
-    host = next((host for host in sites.list_hosts(session)
+    host = next((host for host in host_rows.list_hosts(session)
                  if host.name == name), None)
     if host is None:
-        raise sites.unknown_host(name)
+        raise host_rows.unknown_host(name)
     if host.role != objects.COMPUTE:
         raise exceptions.InvalidInput(
             f'Host {name} is a repository, which images are read from; name a'

@@ -24,7 +24,7 @@ from diffcache_openstack.api.policies import precache as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import precache as schemas
-from diffcache_openstack.db import precache as db
+from diffcache_openstack.db.planning import precache as db
 from diffcache_openstack import objects
 
 TABLE = routing.Table()

@@ -21,7 +21,7 @@ from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import sites as schemas
 from diffcache_openstack.db import listing
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.views import plan_views
 from diffcache_openstack.db.views import request_views
 from diffcache_openstack.db.views import savings_views
@@ -78,7 +78,7 @@ def _repository_mbps(session, site, options):
     links = link_rates.read_links(session, site, options)
     of_hosts = {own.host: own.repo for own in links.hosts}
     assumed = [of_hosts.get(host.name, links.repo)
-               for host in sites.list_hosts(session)
+               for host in host_rows.list_hosts(session)
                if host.site == site and host.role == objects.COMPUTE]
     return {'assumed': min(assumed, default=None),
             'measured': savings_views.repository_mbps(session, site)}

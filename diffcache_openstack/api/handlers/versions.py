@@ -24,7 +24,7 @@ from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import versions as schemas
 from diffcache_openstack.cloud import servers as nova
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.db.versions import versions as db
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 

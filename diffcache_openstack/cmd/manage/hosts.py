@@ -14,7 +14,8 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 
 
 class HostList(base.Lister):
@@ -29,7 +30,7 @@ class HostList(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Read the hosts from the database."""
         with self.database() as database:
-            hosts = [host for host in database.read(sites.holding_hosts)
+            hosts = [host for host in database.read(held_rows.holding_hosts)
                      if parsed_args.site in (None, host.site)]
         rows = [(host.name, host.site, host.role,
                  'up' if host.alive else 'down', len(host.holdings),
@@ -46,7 +47,7 @@ class HostShow(base.HostArgument, base.Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Read the host's holdings from the database."""
         with self.database() as database:
-            host = database.read(sites.get_host, parsed_args.host)
+            host = database.read(held_rows.get_host, parsed_args.host)
         return ('Kind', 'ID', 'Size'), [
             (held.kind, held.id, self.size(held.bytes))
             for held in host.holdings]
@@ -61,4 +62,4 @@ class HostRemove(base.HostArgument):
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Delete the host from the database."""
         with self.database() as database:
-            database.write(sites.remove_host, parsed_args.host)
+            database.write(host_rows.remove_host, parsed_args.host)

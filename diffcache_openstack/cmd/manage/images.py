@@ -17,7 +17,7 @@ import uuid
 
 from diffcache_openstack.cmd.manage import base
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 
 
@@ -49,7 +49,7 @@ class ImageRegister(base.ShowOne):
 
     def _repository(self):
         with self.database() as database:
-            names = [host.name for host in database.read(sites.list_hosts)
+            names = [host.name for host in database.read(host_rows.list_hosts)
                      if host.role == objects.REPOSITORY]
         if len(names) != 1:
             raise exceptions.InvalidInput(

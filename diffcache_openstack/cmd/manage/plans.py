@@ -15,7 +15,7 @@ import argparse
 
 from diffcache_openstack.cmd.manage import base
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.db import plans
+from diffcache_openstack.db.planning import plans
 
 
 class PlanCreate(base.ShowOne):

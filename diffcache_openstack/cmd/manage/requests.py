@@ -14,7 +14,7 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
-from diffcache_openstack.db import history
+from diffcache_openstack.db.planning import history
 
 
 class RequestList(base.Lister):

@@ -18,8 +18,9 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.sites import generations
+from diffcache_openstack.db.sites import host_rows
 
 
 class Status(base.Lister):
@@ -44,13 +45,13 @@ def _site_rows(session):
     templates = len(catalogue.list_templates(session))
     patches = len(catalogue.list_patches(session))
     rows = []
-    for site in sites.list_sites(session):
-        hosts = sites.list_hosts(session, site)
+    for site in generations.list_sites(session):
+        hosts = host_rows.list_hosts(session, site)
         up = sum(host.alive for host in hosts)
         plan = plans.current_plan(session, site)
         known = (plan.generation, len(plan.items), round(plan.cost_s, 1),
                  round(plan.lower_bound_s, 1)) if plan else (None,) * 4
         rows.append((site, up, len(hosts) - up,
-                     sites.map_generation(session, site), *known,
+                     generations.map_generation(session, site), *known,
                      templates, patches))
     return rows

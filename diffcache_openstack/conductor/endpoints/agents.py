@@ -28,15 +28,16 @@ from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import volume_caches
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import fills as fill_reports
-from diffcache_openstack.db import history
-from diffcache_openstack.db import networks
 from diffcache_openstack.db.patches import pairs as patch_pairs
 from diffcache_openstack.db.patches import sketches as image_sketches
-from diffcache_openstack.db import pending_images
-from diffcache_openstack.db import plans
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db import senders
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import fills as fill_reports
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
+from diffcache_openstack.db.sites import networks
+from diffcache_openstack.db.sites import pending_images
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fingerprints
@@ -99,7 +100,7 @@ class ConductorManager:
                         holdings: list) -> None:
         """Replace the list of objects that a host holds."""
         self._notifier.maps_changed(self._database.write(
-            sites.put_holdings, host, holdings, base.now()))
+            held_rows.put_holdings, host, holdings, base.now()))
 
     @oslo_messaging.expose
     def change_holdings(self, ctxt: contexts.RequestContext, host: str,
@@ -110,15 +111,15 @@ class ConductorManager:
         :raises Conflict: the result is not what the host has
         """
         self._notifier.maps_changed(self._database.write(
-            sites.change_holdings, host,
-            sites.HoldingsDelta(added, removed, count, total), base.now()))
+            held_rows.change_holdings, host,
+            held_rows.HoldingsDelta(added, removed, count, total), base.now()))
 
     @oslo_messaging.expose
     def report_borrowed(self, ctxt: contexts.RequestContext, host: str,
                         holdings: list) -> None:
         """Replace the list of templates that a host borrows."""
         self._notifier.maps_changed(self._database.write(
-            sites.put_borrowed, host, holdings))
+            held_rows.put_borrowed, host, holdings))
 
     @oslo_messaging.expose
     def report_network(self, ctxt: contexts.RequestContext, host: str,
@@ -127,7 +128,7 @@ class ConductorManager:
         def write(session):
             if networks.put(session, host, network) \
                     and self._maps.show_measured():
-                return sites.raise_generation_of(session, host)
+                return host_rows.raise_generation_of(session, host)
             return set()
 
         self._notifier.maps_changed(self._database.write(write))
@@ -155,7 +156,7 @@ class ConductorManager:
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
         """Remove a host that is not alive."""
         self._notifier.maps_changed(
-            self._database.write(sites.remove_dead_host, host))
+            self._database.write(host_rows.remove_dead_host, host))
         LOG.info('Host %s removed', host)
 
     @oslo_messaging.expose
@@ -303,7 +304,7 @@ class ConductorManager:
 
 def _register_host(session, host, when):
     """Register a host; return the current plan if the host lacks it."""
-    known, changed = sites.put_host(session, host, when)
+    known, changed = host_rows.put_host(session, host, when)
     if changed:
         plans.set_planned(session, host.site, None)
     generation = plans.generation(session, host.site)

@@ -19,9 +19,9 @@ import oslo_messaging
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import costs
-from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db import volume_caches
 from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import conductor_costs_api
@@ -74,7 +74,7 @@ class CostsManager:
         """
         asked = set(hosts)
         by_site = collections.defaultdict(list)
-        for host in self._database.read(sites.list_hosts):
+        for host in self._database.read(host_rows.list_hosts):
             if host.name in asked:
                 by_site[host.site].append(host.name)
         found = []

@@ -17,11 +17,11 @@ import oslo_messaging
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.conductor import residents
 from diffcache_openstack.conf import lazy as lazy_options
-from diffcache_openstack.db import boot_sets
-from diffcache_openstack.db import carried_profiles
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import profiles as profile_table
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.lazy import carried_profiles
+from diffcache_openstack.db.lazy import profiles as profile_table
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.objects import base
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
@@ -60,7 +60,7 @@ class LazyManager:
             self._residents.check(host, [project])
 
         def write(session):
-            sites.lock_host(session, host)
+            host_rows.lock_host(session, host)
             subject = profile_table.Subject(image_id, project, label)
             if rows:
                 profile_table.report(session, subject, host, (run, number),

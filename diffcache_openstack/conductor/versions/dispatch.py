@@ -30,8 +30,8 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import project_shares
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.versions import tasks as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
@@ -114,7 +114,7 @@ class Dispatcher:
         if not tasks:
             return
         alive = {host.name: host for host
-                 in self._database.read(sites.list_hosts) if host.alive}
+                 in self._database.read(host_rows.list_hosts) if host.alive}
         # A host that is not alive holds no other task of the project up:
         # should it be writing, the store's own locks decide.
         running = [entry.task for entry in tasks

@@ -29,11 +29,11 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.versions import policies as db_policies
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as db_tasks
-from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import versions
@@ -494,7 +494,7 @@ def _diff(session, version_id, against, task_id, when):
 def _begin_local(session, new, task, host, when):
     if db_tasks.is_known(session, task.id):
         return
-    alive = {each.name for each in sites.list_hosts(session) if each.alive}
+    alive = {each.name for each in host_rows.list_hosts(session) if each.alive}
     running = [entry for entry in db_tasks.open_tasks(session)
                if entry.task.project_id == new.project_id
                and entry.state == versions.RUNNING

@@ -24,11 +24,11 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import plans
+from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.versions import policies as db_policies
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import stores as db_stores
 from diffcache_openstack.db.versions import tasks as db_tasks
-from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import versions

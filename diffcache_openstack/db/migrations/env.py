@@ -13,7 +13,6 @@
 
 from alembic import context
 
-from diffcache_openstack.db import lazy_models  # noqa: F401 (tables)
 from diffcache_openstack.db import models
 
 context.configure(

@@ -28,7 +28,8 @@ from sqlalchemy import orm
 
 from diffcache_openstack.db import models
 from diffcache_openstack.db.patches import sketches
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
 
@@ -83,7 +84,7 @@ def work(session: orm.Session, worker: Worker, now: datetime.datetime
 
     :raises NotFound: the host is not registered
     """
-    host_id = sites.host_id(session, worker.host)
+    host_id = host_rows.host_id(session, worker.host)
     reconsidered = _reconsider(session, worker)
     reconsidered += _reopen_lost(session, host_id)
     searched = sketches.due(session, _SEARCHES)
@@ -238,8 +239,8 @@ def _reopen_lost(session, host_id):
         .join(held, sa.and_(held.object_id == patch.id,
                             held.kind == objects.PATCHES))
         .where(table.state == MADE, held.host_id.in_(dead),
-               sa.not_(elsewhere), sites.is_held(host_id, table.base),
-               sites.is_held(host_id, table.target))
+               sa.not_(elsewhere), held_rows.is_held(host_id, table.base),
+               held_rows.is_held(host_id, table.target))
         .limit(_REOPENED)).unique().all()
     for row in rows:
         row.state, row.host, row.free_at = WANTED, None, None
@@ -277,8 +278,8 @@ def _held_pairs(host_id):
     """Select pairs whose contents a host both holds."""
     table = models.PatchPair
     return sa.select(table.base, table.target).where(
-        sites.is_held(host_id, table.base),
-        sites.is_held(host_id, table.target))
+        held_rows.is_held(host_id, table.base),
+        held_rows.is_held(host_id, table.target))
 
 
 def _pairs(rows):

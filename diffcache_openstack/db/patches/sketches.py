@@ -24,7 +24,7 @@ from sqlalchemy import orm
 
 from diffcache_openstack.blocks import similarity
 from diffcache_openstack.db import models
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack import objects
 
 NEW = 'new'
@@ -81,7 +81,7 @@ def unsketched(session: orm.Session, host_id: int, now: datetime.datetime,
     return list(session.scalars(
         sa.select(models.Sketch.content_id).where(
             models.Sketch.state == NEW,
-            sites.is_held(host_id, models.Sketch.content_id),
+            held_rows.is_held(host_id, models.Sketch.content_id),
             sa.or_(models.Sketch.retry_at.is_(None),
                    models.Sketch.retry_at <= now))
         .order_by(models.Sketch.id).limit(limit)))

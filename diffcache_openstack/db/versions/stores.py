@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from diffcache_openstack.db import models
-from diffcache_openstack.db.versions import versions as db_versions
+from diffcache_openstack.db.versions import server_versions as db_versions
 from diffcache_openstack.objects import versions
 
 

@@ -23,8 +23,8 @@ from sqlalchemy import orm
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
+from diffcache_openstack.db.versions import server_versions as db_versions
 from diffcache_openstack.db.versions import stores
-from diffcache_openstack.db.versions import versions as db_versions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 

@@ -17,10 +17,9 @@ import typing
 
 import sqlalchemy as sa
 
-from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.views import plan_views
 from diffcache_openstack import objects
 
@@ -61,7 +60,7 @@ def get_host(session: listing.Reader, name: str) -> listing.Entry:
     """
     return _name_sums(listing.only(
         session, _hosts().where(models.Host.name == name),
-        sites.unknown_host(name)))
+        host_rows.unknown_host(name)))
 
 
 def list_objects(session: listing.Reader, name: str,
@@ -131,8 +130,8 @@ def list_boot_sets(session: listing.Reader, name: str,
     :param filters: state
     :raises NotFound: the host is not registered
     """
-    query = _of_host(session, name, lazy_models.BootSet, _SETS, filters)
-    return listing.rows_by_key(session, query, lazy_models.BootSet.content_id,
+    query = _of_host(session, name, models.BootSet, _SETS, filters)
+    return listing.rows_by_key(session, query, models.BootSet.content_id,
                                page, listing.plain)
 
 
@@ -148,7 +147,7 @@ def _need_id(session, name):
     host_id = session.scalar(sa.select(models.Host.id).where(
         models.Host.name == name))
     if host_id is None:
-        raise sites.unknown_host(name)
+        raise host_rows.unknown_host(name)
     return host_id
 
 

@@ -18,8 +18,7 @@ import typing
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from diffcache_openstack.db import hydrations
-from diffcache_openstack.db import lazy_models
+from diffcache_openstack.db.lazy import hydrations
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.objects import hydration
@@ -35,7 +34,7 @@ def list_hydrations(session: listing.Reader, viewer: listing.Viewer,
 
     :param filters: project_id, image_id, state, host
     """
-    table = lazy_models.Hydration
+    table = models.Hydration
     query = listing.narrowed(_visible(viewer), table, filters,
                              ('project_id', 'image_id', 'state'))
     if 'host' in filters:
@@ -50,7 +49,7 @@ def get_hydration(session: listing.Reader, viewer: listing.Viewer,
     :raises NotFound: there is none that the viewer may see
     """
     row = session.execute(_visible(viewer).where(
-        lazy_models.Hydration.server_id == server_id)).mappings().one_or_none()
+        models.Hydration.server_id == server_id)).mappings().one_or_none()
     if row is None:
         raise hydrations.unknown(server_id)
     return _entry(row)
@@ -61,7 +60,7 @@ def sharers(session: listing.Reader, server_id: str) -> list[listing.Entry]:
 
     They run from the same image on the same host.
     """
-    one, other = (orm.aliased(lazy_models.Hydration) for _ in range(2))
+    one, other = (orm.aliased(models.Hydration) for _ in range(2))
     return [{'project_id': project} for project in session.scalars(
         sa.select(other.project_id).join(one, sa.and_(
             one.host_id == other.host_id,
@@ -70,9 +69,9 @@ def sharers(session: listing.Reader, server_id: str) -> list[listing.Entry]:
 
 
 def _visible(viewer):
-    return listing.of_viewer(lazy_models.Hydration, _COLUMNS, viewer) \
+    return listing.of_viewer(models.Hydration, _COLUMNS, viewer) \
         .add_columns(models.Host.name.label('host')) \
-        .join(models.Host, models.Host.id == lazy_models.Hydration.host_id)
+        .join(models.Host, models.Host.id == models.Hydration.host_id)
 
 
 def _entry(row):

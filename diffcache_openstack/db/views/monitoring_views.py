@@ -13,7 +13,6 @@
 
 import sqlalchemy as sa
 
-from diffcache_openstack.db import lazy_models
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack import objects
@@ -70,7 +69,7 @@ def version_task_counts(session: listing.Reader) -> dict[str, int]:
 
 def profile_counts(session: listing.Reader) -> dict[str, int]:
     """Count the profiles of images that were read, or carried."""
-    table = lazy_models.Profile
+    table = models.Profile
     count = sa.select(sa.func.count()).select_from(table)
     return {name: int(session.scalar(count.where(condition)) or 0)
             for name, condition in (('read', table.chunks > 0),

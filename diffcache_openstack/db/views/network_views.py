@@ -17,7 +17,7 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import time_windows
 from diffcache_openstack.db import listing
-from diffcache_openstack.db import networks
+from diffcache_openstack.db.sites import networks
 from diffcache_openstack import objects
 
 _STANDING = ('answers', 'since', 'reason', 'mbps', 'transfers', 'failures',

@@ -17,10 +17,9 @@ import typing
 import sqlalchemy as sa
 from sqlalchemy import orm
 
-from diffcache_openstack.db import lazy_models
+from diffcache_openstack.db.lazy import profiles as table_of_profiles
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db import profiles as table_of_profiles
 from diffcache_openstack.db.views import template_views
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.prefetch import profiles
@@ -40,7 +39,7 @@ def list_profiles(session: listing.Reader, viewer: listing.Viewer,
 
     :param filters: image_id, project_id, label
     """
-    table = lazy_models.Profile
+    table = models.Profile
     query = listing.narrowed(_visible(viewer), table, filters,
                              ('image_id', 'project_id', 'label'))
     return listing.part_by_key(session, query, table.id, page)
@@ -53,7 +52,7 @@ def get_profile(session: listing.Reader, viewer: listing.Viewer,
     :raises NotFound: there is none that the viewer may see
     """
     return listing.only(
-        session, _visible(viewer).where(lazy_models.Profile.id == profile_id),
+        session, _visible(viewer).where(models.Profile.id == profile_id),
         table_of_profiles.unknown_profile(profile_id))
 
 
@@ -64,7 +63,7 @@ def get_rows(session: listing.Reader, profile_id: str) -> list[list]:
 
     :raises NotFound: there is no such profile
     """
-    table = lazy_models.Profile
+    table = models.Profile
     found = session.execute(
         sa.select(table.chunks, table.rows, table.carried_rows)
         .where(table.id == profile_id)).first()
@@ -75,7 +74,7 @@ def get_rows(session: listing.Reader, profile_id: str) -> list[list]:
 
 
 def _visible(viewer):
-    table, image = lazy_models.Profile, models.Template
+    table, image = models.Profile, models.Template
     shared = table_of_profiles.SHARED
     query = sa.select(
         *listing.columns(table, _COLUMNS), _carried_from(viewer),
@@ -99,7 +98,7 @@ def _carried_from(viewer):
 
     It may have been made private since, and its ID is its owner's then.
     """
-    table, source = lazy_models.Profile, orm.aliased(models.Template)
+    table, source = models.Profile, orm.aliased(models.Template)
     if viewer.sees_all:
         return table.carried_from.label('carried_from')
     return (sa.select(source.id)

@@ -17,9 +17,9 @@ import typing
 
 import sqlalchemy as sa
 
-from diffcache_openstack.db import history
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
+from diffcache_openstack.db.planning import history
 
 _SHOWN = ('id', 'template_id', 'host', 'site', 'mode', 'way', 'detail',
           'seconds', 'predicted_seconds', 'wan_bytes', 'lan_bytes',

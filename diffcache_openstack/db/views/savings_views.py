@@ -16,10 +16,10 @@ import math
 
 import sqlalchemy as sa
 
-from diffcache_openstack.db import history
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db import plans
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.planning import plans
 from diffcache_openstack import objects
 
 # Requests that agents did not answer, but that were noticed: Nova had the

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import generations
 from diffcache_openstack import objects
 
 _SHOWN = ('name', 'map_generation', 'plan_generation', 'planned_at')
@@ -38,7 +38,7 @@ def get_site(session: listing.Reader, name: str) -> listing.Entry:
     entry = listing.only(
         session, sa.select(*listing.columns(models.Site, _SHOWN)).where(
             models.Site.name == name),
-        sites.unknown_site(name))
+        generations.unknown_site(name))
     _add_hosts(session, [entry])
     return entry
 

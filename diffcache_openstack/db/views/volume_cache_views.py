@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db import volume_caches
 
 _COLUMNS = ('id', 'server_id', 'project_id', 'mode', 'document',
@@ -89,7 +89,7 @@ def get_cache(session: listing.Reader, host: str) -> listing.Entry:
     if row is None:
         if session.scalar(sa.select(models.Host.id).where(
                 models.Host.name == host)) is None:
-            raise sites.unknown_host(host)
+            raise host_rows.unknown_host(host)
         raise exceptions.NotFound(
             f'Host {host} has reported no SSD cache; see [ssd_cache] control'
             f' of its agent.')

@@ -29,8 +29,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as version_tasks
-from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import conductor_versions_api

@@ -19,7 +19,7 @@ from diffcache_openstack.common import context
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
-from diffcache_openstack.db import precache as db
+from diffcache_openstack.db.planning import precache as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import precache
 from diffcache_openstack.rpc import buses

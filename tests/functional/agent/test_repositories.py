@@ -18,7 +18,7 @@ import socket
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import networks
+from diffcache_openstack.db.sites import networks
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack.sites import view
 from tests.functional.agent import family

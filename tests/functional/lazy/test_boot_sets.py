@@ -21,9 +21,9 @@ from diffcache_openstack.agent.lazy import servers
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common.signing import host_keys
-from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import precache
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.planning import precache
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base

@@ -21,22 +21,22 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import models
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.views import request_views
 from diffcache_openstack.db.views import template_views
 from testing import mariadb
 from tests import base
 from tests.unit.db import database
+from tests.unit.db.lazy import test_carried_profiles
 from tests.unit.db.patches import test_pairs
 from tests.unit.db.patches import test_sketches
-from tests.unit.db import test_carried_profiles
+from tests.unit.db.planning import test_history
+from tests.unit.db.planning import test_plans
+from tests.unit.db.sites import test_fills
+from tests.unit.db.sites import test_map_changes
 from tests.unit.db import test_engine
-from tests.unit.db import test_fills
-from tests.unit.db import test_history
 from tests.unit.db import test_listing
-from tests.unit.db import test_map_changes
 from tests.unit.db import test_migration
-from tests.unit.db import test_plans
 from tests.unit.db import test_sites
 from tests.unit.db import test_volume_caches
 from tests.unit.db.views import test_host_views
@@ -106,7 +106,7 @@ class TestEntries(OnMariaDB, test_listing.TestEntries):
 class TestFills(OnMariaDB, test_fills.TestFills):
 
     def prepare(self):
-        self.write(sites.put_host, database.host('h1'), database.at(0))
+        self.write(host_rows.put_host, database.host('h1'), database.at(0))
 
 
 class TestCarriedProfiles(OnMariaDB, test_carried_profiles.TestProjects):

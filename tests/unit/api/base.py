@@ -28,8 +28,9 @@ from diffcache_openstack.cloud import quotas
 from diffcache_openstack.cloud import servers
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import history
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import conductor_control_api
@@ -60,7 +61,7 @@ def fill(db):
     for name, values in (('h1', {}), ('h2', {}),
                          ('hub', {'role': objects.REPOSITORY,
                                   'site': 'centre'})):
-        db.write(sites.put_host, database.host(
+        db.write(host_rows.put_host, database.host(
             name, capacity=150 * test_agents.MB, **values), when)
     for number, values in ((1, {'owner': PROJECT}), (2, {'family': 't1'}),
                            (3, {'owner': OTHER_PROJECT,
@@ -68,7 +69,7 @@ def fill(db):
         db.write(catalogue.put_template, database.template(
             number, data_size=100 * test_agents.MB, **values), when)
     db.write(catalogue.put_patch, database.patch(1, 2), when)
-    db.write(sites.put_holdings, 'h1',
+    db.write(held_rows.put_holdings, 'h1',
              [database.holding(1), objects.Holding(
                  kind=objects.PATCHES, id=database.patch(1, 2).id, bytes=5)],
              when)

@@ -23,10 +23,10 @@ from diffcache_openstack.api import routing
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import precache as conductor_precache
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import hydrations
-from diffcache_openstack.db import precache
+from diffcache_openstack.db.lazy import hydrations
+from diffcache_openstack.db.planning import precache
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as version_tasks
-from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack.db import volume_caches
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base

@@ -14,9 +14,10 @@
 import sqlalchemy as sa
 
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import history
-from diffcache_openstack.db import precache
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.planning import precache
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
@@ -76,11 +77,11 @@ class TestQueries(base.ApiTest):
             self.write(catalogue.put_template, database.template(
                 number, family='t1'), when)
             self.write(catalogue.put_patch, database.patch(1, number), when)
-            self.write(sites.put_host, database.host(f'g{number}'), when)
-            self.write(sites.put_holdings, f'g{number}', [
+            self.write(host_rows.put_host, database.host(f'g{number}'), when)
+            self.write(held_rows.put_holdings, f'g{number}', [
                 database.holding(1), database.holding(number)], when)
             self.add_job(base.unknown_id(), range(1, 3))
-        self.write(sites.put_holdings, 'h1', [
+        self.write(held_rows.put_holdings, 'h1', [
             database.holding(number) for number in MORE], when)
         self.write(history.put_requests, [
             database.request(number, started_at=when) for number in MORE])

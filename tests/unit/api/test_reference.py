@@ -20,7 +20,7 @@ import pathlib
 
 from diffcache_openstack.api import handlers
 from diffcache_openstack.api import microversions
-from diffcache_openstack.db import boot_sets
+from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.prefetch import profiles

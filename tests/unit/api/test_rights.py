@@ -11,7 +11,7 @@
 #    under the License.
 """Rights on objects: rules are checked against what a request is about."""
 
-from diffcache_openstack.db.versions import versions as db
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import versions

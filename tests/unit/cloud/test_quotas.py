@@ -18,8 +18,8 @@ from oslo_limit import fixture as limit_fixture
 from diffcache_openstack.cloud import quotas
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import quota_usage
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as version_tasks
-from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import versions

@@ -23,7 +23,7 @@ from diffcache_openstack.cmd import status
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.cmd.manage import base
 
@@ -90,7 +90,7 @@ class UpgradeCheckTest(base.FilledTest):
             self.assertIn('db sync', found[check][1])
 
     def test_hosts_that_are_dead(self):
-        self.database.write(sites.expire_hosts, objects_base.now())
+        self.database.write(host_rows.expire_hosts, objects_base.now())
         self.assert_found(WARNING, 'Hosts', 'h1', 'hub')
 
     def test_images_without_a_record(self):

@@ -14,7 +14,7 @@
 import hashlib
 
 from diffcache_openstack.conductor import costs
-from diffcache_openstack.db import boot_sets
+from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as base_objects
 from diffcache_openstack.objects import boot_set

@@ -14,8 +14,8 @@ import uuid
 
 from diffcache_openstack.conductor import demand as notifications
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import history
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from tests.unit.db import database
 
@@ -56,7 +56,7 @@ class HistoryTest(database.DatabaseTest):
     def setUp(self):
         super().setUp()
         for name in ('h1', 'h2', 'edge'):
-            self.write(sites.put_host, database.host(
+            self.write(host_rows.put_host, database.host(
                 name, url=f'http://10.0.0.{len(name)}:9192'), database.at(0))
         self.write(catalogue.put_template, database.template(1),
                    database.at(0))
@@ -161,7 +161,7 @@ class HistoryTest(database.DatabaseTest):
         self.assertEqual([], self.read(history.list_requests, 10))
 
     def test_what_the_repository_takes_in_is_no_demand(self):
-        self.write(sites.put_host, database.host(
+        self.write(host_rows.put_host, database.host(
             'centre', role=objects.REPOSITORY), database.at(0))
         self.history.sent(sent(1, publisher='image.centre'))
         self.assertEqual([], self.read(history.list_requests, 10))

@@ -15,7 +15,7 @@ from unittest import mock
 from oslo_db import exception as db_errors
 
 from diffcache_openstack.conductor import liveness
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.objects import base
 from tests.unit.db import database
 
@@ -35,7 +35,7 @@ class TestLiveness(database.DatabaseTest):
         self.liveness = liveness.Liveness(self.conf, self.database)
 
     def report(self):
-        self.write(sites.put_host, database.host('h1'), base.now())
+        self.write(host_rows.put_host, database.host('h1'), base.now())
 
     def wait(self, seconds):
         self.now += datetime.timedelta(seconds=seconds)

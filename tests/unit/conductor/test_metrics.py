@@ -20,7 +20,7 @@ import prometheus_client
 from diffcache_openstack.conductor import metrics
 from diffcache_openstack.conductor import service
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.objects import base
 from tests.unit.db import database
 
@@ -41,7 +41,7 @@ class DatabaseCollectorTest(database.DatabaseTest):
         self.assertEqual(0, self.value('patches'))
 
     def test_hosts_and_catalogue(self):
-        self.write(sites.put_host, database.host('h1'), database.at(60))
+        self.write(host_rows.put_host, database.host('h1'), database.at(60))
         self.write(catalogue.put_template, database.template(1), base.now())
         self.write(catalogue.put_template, database.template(2), base.now())
         self.write(catalogue.put_patch, database.patch(1, 2), base.now())
@@ -55,8 +55,8 @@ class DatabaseCollectorTest(database.DatabaseTest):
                                           site=database.SITE))
 
     def test_dead_hosts(self):
-        self.write(sites.put_host, database.host('h1'), database.at(0))
-        self.write(sites.expire_hosts, base.now())
+        self.write(host_rows.put_host, database.host('h1'), database.at(0))
+        self.write(host_rows.expire_hosts, base.now())
         self.assertEqual(0, self.value('host_alive', host='h1', role='compute',
                                        site=database.SITE))
 

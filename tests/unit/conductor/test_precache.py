@@ -19,11 +19,12 @@ from diffcache_openstack.conductor import compute
 from diffcache_openstack.conductor import precache
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import fills
 from diffcache_openstack.db import listing
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import precache as db
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.planning import precache as db
+from diffcache_openstack.db.sites import fills
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests import openstack_apis
@@ -60,7 +61,7 @@ class RoundTest(database.DatabaseTest):
         self.planner = Planner()
         self.precacher = precache.Precacher(
             self.conf, self.database, self.planner, Notifier(), 'me')
-        self.write(sites.put_host, database.host('h1'), objects_base.now())
+        self.write(host_rows.put_host, database.host('h1'), objects_base.now())
 
     def create(self, **values):
         self.precacher.create_precache_job(None, objects.PrecacheJob(
@@ -76,7 +77,7 @@ class TestRounds(RoundTest):
         self.assertEqual(['edge'], self.planner.planned)
 
     def test_a_site_without_hosts_has_no_other_planned_again_and_again(self):
-        self.write(sites.put_host, database.host(
+        self.write(host_rows.put_host, database.host(
             'hub', site='centre', role=objects.REPOSITORY),
             objects_base.now())
         self.create(hosts=['h1', 'hub'])
@@ -185,7 +186,7 @@ class TestProgress(RoundTest):
         return found
 
     def borrow(self):
-        self.write(sites.put_borrowed, 'h1', [objects.Holding(
+        self.write(held_rows.put_borrowed, 'h1', [objects.Holding(
             kind=objects.TEMPLATES, id=self.content, bytes=1000)])
         self.precacher.round()
         [found] = self.read(
@@ -196,7 +197,7 @@ class TestProgress(RoundTest):
         self.assertEqual(('ready', 'local'), self.borrow())
 
     def test_what_nova_has_cached_is_ready_beside_a_small_cache(self):
-        self.write(sites.put_host, database.host('h1', capacity=10),
+        self.write(host_rows.put_host, database.host('h1', capacity=10),
                    objects_base.now())
         self.assertEqual(('ready', 'local'), self.borrow())
 
@@ -210,7 +211,7 @@ class TestProgress(RoundTest):
             found['state'], found['bytes_done'], found['attempts']))
 
     def test_a_manifest_is_not_the_image(self):
-        self.write(sites.put_holdings, 'h1', [objects.Holding(
+        self.write(held_rows.put_holdings, 'h1', [objects.Holding(
             kind=objects.MANIFESTS, id=self.content, bytes=1)],
             objects_base.now())
         self.assertEqual('fetching', self.target(active=True)['state'])
@@ -233,7 +234,7 @@ class TestProgress(RoundTest):
 
     def test_ready_is_all_of_it(self):
         self.target(attempts=2, error='No.')
-        self.write(sites.put_holdings, 'h1', [database.holding(1)],
+        self.write(held_rows.put_holdings, 'h1', [database.holding(1)],
                    objects_base.now())
         self.precacher.round()
         [found] = self.read(

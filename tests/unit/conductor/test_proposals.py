@@ -14,7 +14,7 @@ import time
 from unittest import mock
 
 from diffcache_openstack.conductor import proposals
-from diffcache_openstack.db import proposals as db_proposals
+from diffcache_openstack.db.planning import proposals as db_proposals
 from tests.unit.db import database
 from tests.unit.planning import test_planner
 

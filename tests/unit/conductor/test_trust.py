@@ -22,7 +22,8 @@ from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
 from diffcache_openstack.db import senders
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import generations
+from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
@@ -89,7 +90,7 @@ class TestHosts(TrustTest):
         self.host.report_holdings(self.ctxt, 'h1', [database.holding(1)])
 
     def held(self):
-        return self.database.read(sites.get_host, 'h1').holdings
+        return self.database.read(held_rows.get_host, 'h1').holdings
 
     def test_hosts_report_for_themselves_only(self):
         self.assertIn('for host h1', self.forbidden(
@@ -98,7 +99,7 @@ class TestHosts(TrustTest):
         self.forbidden(self.other.register_host, database.host('h1'))
         self.assertIn('site edge', self.forbidden(
             self.other.register_host, database.host('h2', site='elsewhere')))
-        self.assertEqual(['edge'], self.database.read(sites.list_sites))
+        self.assertEqual(['edge'], self.database.read(generations.list_sites))
         self.forbidden(self.other.report_requests, [
             database.request(1, host='h2'), database.request(2)])
         self.assertEqual([database.holding(1)], self.held())

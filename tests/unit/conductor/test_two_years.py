@@ -35,12 +35,12 @@ from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import history
 from diffcache_openstack.db import models
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.versions import policies
-from diffcache_openstack.db.versions import versions as db
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.planning import planner
@@ -206,7 +206,7 @@ class TwoYearsTest(database.DatabaseTest):
         """Hosts that are not away report."""
         for name in HOSTS:
             if name not in self.away:
-                self.write(sites.put_host, objects.Host(
+                self.write(host_rows.put_host, objects.Host(
                     name=name, site=database.SITE, url=f'http://{name}:1',
                     capacity=10 ** 10, role=objects.REPOSITORY
                     if name == 'hub' else objects.COMPUTE), self.clock.now)

@@ -23,11 +23,11 @@ from oslo_config import cfg
 import sqlalchemy as sa
 
 from diffcache_openstack.conf import opts
-from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import engine
+from diffcache_openstack.db.lazy import boot_sets
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import models
-from diffcache_openstack.db import plans
+from diffcache_openstack.db.planning import plans
 from diffcache_openstack import objects
 from tests import base
 

@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import fingerprints
 from tests.unit.db import database
@@ -23,7 +24,7 @@ class CatalogueTest(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
-        self.write(sites.put_host, database.host('h1'), database.at(0))
+        self.write(host_rows.put_host, database.host('h1'), database.at(0))
         for number in (1, 2, 3):
             self.put(database.template(number))
 
@@ -133,7 +134,7 @@ class TestTemplates(CatalogueTest):
             self.assertEqual(value, getattr(known, name))
 
     def test_withdrawn_is_known_and_takes_part_in_nothing(self):
-        self.write(sites.put_holdings, 'h1', [
+        self.write(held_rows.put_holdings, 'h1', [
             database.holding(n) for n in (1, 2, 3)], database.at(0))
         self.put(database.patch(1, 2))
         self.put(database.patch(2, 3))
@@ -165,10 +166,10 @@ class TestTemplates(CatalogueTest):
 
     def test_deleted_is_forgotten_once_nobody_holds_it(self):
         self.put(database.template(1, status='deleted'))
-        self.write(sites.put_holdings, 'h1', [database.holding(1)],
+        self.write(held_rows.put_holdings, 'h1', [database.holding(1)],
                    database.at(0))
         for held, forgotten in (([database.holding(1)], 0), ([], 1)):
-            self.write(sites.put_holdings, 'h1', held, database.at(1))
+            self.write(held_rows.put_holdings, 'h1', held, database.at(1))
             self.assertEqual(forgotten, self.write(
                 catalogue.forget_deleted, database.at(5)))
 
@@ -274,14 +275,14 @@ class TestPatches(CatalogueTest):
 
     def test_patch_of_a_pair_whose_patch_is_lost_is_registered(self):
         self.put(database.patch(1, 2))
-        self.write(sites.put_host, database.host('hub', role='repository'),
+        self.write(host_rows.put_host, database.host('hub', role='repository'),
                    database.at(0))
-        self.write(sites.put_holdings, 'hub', [database.holding(
+        self.write(held_rows.put_holdings, 'hub', [database.holding(
             0, kind=objects.PATCHES, id=database.patch(1, 2).id)],
             database.at(0))
         mine = database.patch(1, 2, id=database.content(77))
         self.assertEqual([], self.unregistered([mine]))
-        self.write(sites.expire_hosts, database.at(1))
+        self.write(host_rows.expire_hosts, database.at(1))
         self.assertEqual([mine.id], self.unregistered([mine]))
 
     def unregistered(self, given):

@@ -14,8 +14,9 @@ import concurrent.futures
 from oslo_db import exception as db_exception
 
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.sites import generations
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from tests.unit.db import database
 
@@ -48,11 +49,11 @@ class TestRetries(database.DatabaseTest):
 
     def test_error_leaves_nothing_behind(self):
         def function(session):
-            sites.put_host(session, database.host('h1'), database.at(0))
+            host_rows.put_host(session, database.host('h1'), database.at(0))
             raise ValueError
 
         self.assertRaises(ValueError, self.write, function)
-        self.assertEqual([], self.read(sites.list_hosts))
+        self.assertEqual([], self.read(host_rows.list_hosts))
 
 
 class TestConcurrency(database.DatabaseTest):
@@ -68,18 +69,19 @@ class TestConcurrency(database.DatabaseTest):
 
     def test_one_host_registered_by_many(self):
         self.run_all(lambda n: self.write(
-            sites.put_host, database.host('h1', capacity=n), database.at(n)),
+            host_rows.put_host, database.host('h1', capacity=n),
+            database.at(n)),
             24)
-        self.assertEqual(1, len(self.read(sites.list_hosts)))
+        self.assertEqual(1, len(self.read(host_rows.list_hosts)))
 
     def test_each_change_counts(self):
-        self.write(sites.put_host, database.host('h1'), database.at(0))
-        before = self.read(sites.map_generation, database.SITE)
+        self.write(host_rows.put_host, database.host('h1'), database.at(0))
+        before = self.read(generations.map_generation, database.SITE)
         results = self.run_all(lambda n: self.write(
             catalogue.put_template, database.template(n), database.at(n)), 24)
         self.assertEqual([], [r for r in results if isinstance(r, Exception)])
         self.assertEqual(before + 24,
-                         self.read(sites.map_generation, database.SITE))
+                         self.read(generations.map_generation, database.SITE))
 
     def test_lease_has_one_owner(self):
         holders = self.run_all(lambda n: self.write(
@@ -90,7 +92,7 @@ class TestConcurrency(database.DatabaseTest):
         self.assertEqual({None, f'owner{winners[0]}'}, set(holders))
 
     def test_one_plan_per_generation(self):
-        self.write(sites.put_host, database.host('h1'), database.at(0))
+        self.write(host_rows.put_host, database.host('h1'), database.at(0))
         results = self.run_all(lambda n: self.write(
             plans.put_plan, new_plan(n), 0), 12)
         self.assertEqual(

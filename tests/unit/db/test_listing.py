@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from tests.unit.db import database
 
 WHEN = datetime.datetime(2026, 1, 5, 12, 30, 1, 50, datetime.UTC)
@@ -45,7 +45,7 @@ class TestEntries(database.DatabaseTest):
 
     def test_truth_and_whole_seconds(self):
         whole = WHEN.replace(microsecond=0)
-        self.write(sites.put_host, database.host('h1'), whole)
+        self.write(host_rows.put_host, database.host('h1'), whole)
         [entry] = self.part(models.Host, 'name', 'name', 'alive',
                             'seen_at').entries
         self.assertIs(True, entry['alive'])

@@ -11,7 +11,7 @@
 #    under the License.
 """Working sets of the volumes in SSD caches, and the caches' room."""
 
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db import volume_caches
 from tests.unit.db import database
 from tests.unit import volume_reports as reports
@@ -29,7 +29,7 @@ class TestDemands(database.DatabaseTest):
     def prepare(self):
         for name, volumes in (('h1', ('a', 'b')), ('h2', ('c', 'd')),
                               ('h3', ())):
-            self.write(sites.put_host, database.host(name), database.at(0))
+            self.write(host_rows.put_host, database.host(name), database.at(0))
             self.write(volume_caches.put_cache, name, reports.cache())
             self.write(volume_caches.put_volumes, name,
                        [reports.volume(each) for each in volumes],

@@ -14,12 +14,12 @@
 from unittest import mock
 
 from diffcache_openstack.conductor import proposals
-from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import precache
-from diffcache_openstack.db import profiles as profile_table
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.lazy import profiles as profile_table
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.planning import precache
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import boot_set
@@ -190,7 +190,7 @@ class TestBootSetPlans(test_planner.PlannerTest):
         self.add_requests('t2', 1, 50)
         self.plan()
         before = set(self.sets())
-        self.write(sites.expire_hosts, objects_base.now())
+        self.write(host_rows.expire_hosts, objects_base.now())
         self.add_host('h1')
         self.plan()
         self.assertEqual({key for key in before if key[0] == 'h2'},

@@ -14,7 +14,7 @@ import datetime
 import math
 
 from diffcache_openstack.conf import opts
-from diffcache_openstack.db import history
+from diffcache_openstack.db.planning import history
 from diffcache_openstack import objects
 from diffcache_openstack.placement import instance
 from diffcache_openstack.placement import objectives

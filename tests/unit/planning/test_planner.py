@@ -16,10 +16,11 @@ import fixtures
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import history
-from diffcache_openstack.db import networks
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
+from diffcache_openstack.db.sites import networks
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.planning import model
@@ -40,7 +41,7 @@ class PlannerTest(database.DatabaseTest):
         self.add_host('h1')
 
     def add_host(self, name, **values):
-        self.write(sites.put_host,
+        self.write(host_rows.put_host,
                    database.host(name, **{'capacity': 130 * MB, **values}),
                    objects_base.now())
 
@@ -271,7 +272,7 @@ class TestPlan(PlannerTest):
     def test_dead_hosts_and_repositories_hold_nothing(self):
         self.add_images(1)
         self.add_host('h2')
-        self.write(sites.expire_hosts, objects_base.now())
+        self.write(host_rows.expire_hosts, objects_base.now())
         self.add_host('h1')
         self.add_host('hub', role=objects.REPOSITORY)
         self.assertEqual(['h1'], self.plan().hosts)
@@ -322,7 +323,7 @@ class TestMoves(PlannerTest):
 
     def test_held_object_is_preferred(self):
         self.conf.set_override('move_weight', 20.0, 'planner')
-        self.write(sites.put_holdings, 'h1', [objects.Holding(
+        self.write(held_rows.put_holdings, 'h1', [objects.Holding(
             kind=objects.TEMPLATES, id=database.content(1), bytes=SIZE)],
             objects_base.now())
         self.add_requests('t1', 10, 4)
@@ -354,7 +355,7 @@ class TestRefusals(PlannerTest):
 
     def test_no_living_host(self):
         self.add_images(1)
-        self.write(sites.expire_hosts, objects_base.now())
+        self.write(host_rows.expire_hosts, objects_base.now())
         error = self.assertRaises(exceptions.NotFound, self.plan)
         self.assertIn(database.SITE, str(error))
 

@@ -15,7 +15,7 @@ from unittest import mock
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.endpoints import agents
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.sites import maps
 from tests.unit.db import database
@@ -29,7 +29,7 @@ class TestMaps(database.DatabaseTest):
     def setUp(self):
         super().setUp()
         self.maps = maps.Maps(self.conf, self.database)
-        self.write(sites.put_host, database.host('h1'), database.at(0))
+        self.write(host_rows.put_host, database.host('h1'), database.at(0))
 
     def get(self, known=None):
         return self.maps.update(database.SITE, known)
@@ -38,7 +38,7 @@ class TestMaps(database.DatabaseTest):
         self.assertIs(self.get(), self.get())
 
     def test_reading_one_site_holds_no_other_up(self):
-        self.write(sites.put_host, objects.Host(
+        self.write(host_rows.put_host, objects.Host(
             name='far', site='far', role='compute', url='http://far:1',
             capacity=1), database.at(0))
         begun, go_on = threading.Event(), threading.Event()
@@ -136,7 +136,7 @@ class TestViews(database.DatabaseTest):
     def setUp(self):
         super().setUp()
         self.views = maps.Maps(self.conf, self.database)
-        self.write(sites.put_host, database.host('h1'), database.at(0))
+        self.write(host_rows.put_host, database.host('h1'), database.at(0))
 
     def test_made_once_per_generation(self):
         self.assertIs(self.views.view(database.SITE),

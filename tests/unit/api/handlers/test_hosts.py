@@ -15,9 +15,10 @@ import dataclasses
 
 from diffcache_openstack.api import app
 from diffcache_openstack.api import policy
-from diffcache_openstack.db import boot_sets
-from diffcache_openstack.db import pending_images
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
+from diffcache_openstack.db.sites import pending_images
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
@@ -155,11 +156,11 @@ class TestHoldings(base.ApiTest):
         super().setUp()
         when = objects_base.now()
         # Names have full stops, as the IDs do.
-        self.write(sites.put_host, database.host('h1.rack'), when)
+        self.write(host_rows.put_host, database.host('h1.rack'), when)
         for name, kinds in (('h1.rack', (objects.MANIFESTS,
                                          objects.TEMPLATES)),
                             ('hub', (objects.TEMPLATES,))):
-            self.write(sites.put_holdings, name, [
+            self.write(held_rows.put_holdings, name, [
                 database.holding(2, kind=kind) for kind in kinds], when)
 
     def ids(self, query=''):
@@ -202,10 +203,10 @@ class TestHoldings(base.ApiTest):
 
     def test_a_part_begins_after_what_is_gone(self):
         first, *rest = self.ids()
-        self.write(sites.put_holdings, 'h1', [database.holding(1)],
+        self.write(held_rows.put_holdings, 'h1', [database.holding(1)],
                    objects_base.now())
         self.assertEqual(rest, self.ids(f'?marker={first}'))
-        self.write(sites.remove_host, 'h1')
+        self.write(host_rows.remove_host, 'h1')
         self.assertEqual(rest[1:], self.ids(f'?marker={first}'))
 
     def test_marker_of_the_longest_id(self):
@@ -233,8 +234,8 @@ class TestHoldings(base.ApiTest):
         path = f'?not_in_plan={plan["id"]}'
         before = self.ids(path)
         when = objects_base.now()
-        self.write(sites.put_host, database.host('late'), when)
-        self.write(sites.put_holdings, 'late', [database.holding(3)], when)
+        self.write(host_rows.put_host, database.host('late'), when)
+        self.write(held_rows.put_holdings, 'late', [database.holding(3)], when)
         self.assertEqual(before, self.ids(path))
 
     def test_refusals(self):

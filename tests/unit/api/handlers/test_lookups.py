@@ -12,10 +12,10 @@
 """Lookups over the API."""
 
 from diffcache_openstack.api.handlers import lookups
-from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import profiles
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.lazy import profiles
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.objects import base as base_objects
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.prefetch import profiles as rows_of_profiles
@@ -139,7 +139,7 @@ class TestLookups(base.ApiTest):
         self.conductor.tg.stop()
         self.add_image(3)
         self.read_at_boot()
-        self.write(sites.put_host, database.host('n1', site='north'),
+        self.write(host_rows.put_host, database.host('n1', site='north'),
                    base_objects.now())
         for image in ('t1', 't2', 't3'):
             found = self.listed(image)
@@ -161,7 +161,7 @@ class TestLookups(base.ApiTest):
 
     def test_of_all_hosts_in_parts(self):
         for number in range(3, 6):
-            self.write(sites.put_host, database.host(f'h{number}'),
+            self.write(host_rows.put_host, database.host(f'h{number}'),
                        base_objects.now())
         self.patch(lookups, '_MOST_HOSTS', 2)
         path, found = '/v1/templates/t1/lookups?limit=1000', []

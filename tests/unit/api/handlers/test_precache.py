@@ -14,12 +14,12 @@
 import datetime
 import time
 
-from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import precache
-from diffcache_openstack.db import profiles
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.lazy import profiles
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.planning import precache
+from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
 from tests.unit.db import database
@@ -68,7 +68,7 @@ class TestLife(JobTest):
         self.assertEqual(
             {'targets': 2, 'ready': 1, 'failed': 0, 'bytes': 2 * size,
              'bytes_done': size}, self.show(job)['progress'])
-        self.write(sites.put_holdings, 'h2', [database.holding(1)],
+        self.write(held_rows.put_holdings, 'h2', [database.holding(1)],
                    objects_base.now())
         self.round()
         self.assertEqual('ready', self.show(job)['state'])
@@ -142,7 +142,7 @@ class TestLife(JobTest):
         # What is there at the site is not asked for, but stays.
         self.assertEqual(['h1', 'h2'], [
             demand.host for demand in self.read(precache.demand, 'edge')])
-        self.write(sites.put_holdings, 'h1', [], objects_base.now())
+        self.write(held_rows.put_holdings, 'h1', [], objects_base.now())
         self.round()
         self.assertEqual([], self.read(precache.demand, 'edge'))
 

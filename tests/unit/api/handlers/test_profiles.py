@@ -13,8 +13,8 @@ from unittest import mock
 
 from diffcache_openstack.conductor import residents
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import lazy_models
-from diffcache_openstack.db import profiles as profile_table
+from diffcache_openstack.db.lazy import profiles as profile_table
+from diffcache_openstack.db import models
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.prefetch import profiles
 from diffcache_openstack.rpc import conductor_lazy_api
@@ -136,7 +136,7 @@ class TestCarried(ProfilesTest):
         super().setUp()
         self.add_source('public')
         self.path = f'{PATH}/{base.unknown_id()}'
-        self.database.write(lambda session: session.add(lazy_models.Profile(
+        self.database.write(lambda session: session.add(models.Profile(
             id=self.path.rpartition('/')[-1], image_id='t6',
             project_id=profile_table.SHARED, label='m1.small', generation=1,
             instances=0, chunks=0, rows=profiles.packed({}),

@@ -12,8 +12,8 @@
 """The history of requests, forecasts and reports over the API."""
 
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import history
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
@@ -110,7 +110,7 @@ class TestSites(base.ApiTest):
     def test_rates_are_those_of_all_hosts_of_the_site(self):
         now = objects_base.now()
         for number in range(3, 33):
-            self.write(sites.put_host, database.host(f'h{number}'), now)
+            self.write(host_rows.put_host, database.host(f'h{number}'), now)
         self.conf.set_override('measured_bandwidths', True, 'planner')
         for host, mbps in ('h32', 5.0), ('hub', 1.0):
             self.api.report_network(self.ctxt, host, objects.HostNetwork(

@@ -13,7 +13,7 @@
 
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
@@ -117,7 +117,7 @@ class TestListing(base.ApiTest):
 
     def test_where_nova_has_it(self):
         for host in ('h1', 'h2'):
-            self.write(sites.put_borrowed, host, [objects.Holding(
+            self.write(held_rows.put_borrowed, host, [objects.Holding(
                 kind=objects.TEMPLATES, id=database.content(1), bytes=50)])
         self.assertEqual([
             {'host': host, 'site': 'edge', 'bytes': 50, 'held': held,

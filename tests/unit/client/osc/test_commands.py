@@ -32,13 +32,14 @@ from diffcache_openstack.client.osc.image import quotas
 from diffcache_openstack.client.osc.image import sites
 from diffcache_openstack.client.osc.image import status
 from diffcache_openstack.client.osc import waiting
-from diffcache_openstack.db import boot_sets
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import history
-from diffcache_openstack.db import networks
-from diffcache_openstack.db import pending_images
-from diffcache_openstack.db import profiles
-from diffcache_openstack.db import sites as db_sites
+from diffcache_openstack.db.lazy import boot_sets
+from diffcache_openstack.db.lazy import profiles
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
+from diffcache_openstack.db.sites import networks
+from diffcache_openstack.db.sites import pending_images
 from diffcache_openstack import objects as server_objects
 from diffcache_openstack.objects import base as objects_base
 from tests import base as test_base
@@ -152,7 +153,7 @@ class TestHosts(cloud.CommandTest):
         patch = database.patch(2, 1, id='ab' * 32)
         when = objects_base.now()
         self.database.write(catalogue.put_patch, patch, when)
-        self.database.write(db_sites.put_holdings, 'h1', [
+        self.database.write(held_rows.put_holdings, 'h1', [
             database.holding(1), server_objects.Holding(
                 kind=server_objects.PATCHES, id=patch.id, bytes=5)], when)
         for holder in (patch.id[:12], patch.id, database.content(1)):
@@ -492,7 +493,7 @@ class TestStatus(cloud.CommandTest):
             server_objects.PendingImage(
                 image_id='t9', state='refused', attempts=1,
                 error='It has a backing file')])
-        self.database.write(db_sites.expire_hosts, objects_base.now())
+        self.database.write(host_rows.expire_hosts, objects_base.now())
         found = self.shown(status.ShowStatus, 'edge')['problems']
         for text in ('Host h1 is dead', 'Host h2 is dead',
                      'Repository hub is dead', 'no plan yet',
@@ -539,7 +540,7 @@ class TestSites(cloud.CommandTest):
 
     def test_one_of_several_sites_has_to_be_named(self):
         for number, site in enumerate(('north', 'edge', 'south')):
-            self.database.write(db_sites.put_host, database.host(
+            self.database.write(host_rows.put_host, database.host(
                 f'host-{number}', site=site), objects_base.now())
         error = self.assertRaises(exceptions.CommandError, self.take,
                                   sites.ShowReport)
@@ -555,8 +556,8 @@ class TestSites(cloud.CommandTest):
                           ' plan', str(error))
 
     def test_no_site(self):
-        self.database.write(db_sites.remove_host, 'h1')
-        self.database.write(db_sites.remove_host, 'h2')
+        self.database.write(host_rows.remove_host, 'h1')
+        self.database.write(host_rows.remove_host, 'h2')
         error = self.assertRaises(exceptions.CommandError, self.take,
                                   sites.ShowReport)
         self.assertIn('No compute host has reported yet', str(error))

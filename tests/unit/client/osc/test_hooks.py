@@ -21,7 +21,7 @@ from openstackclient.compute.v2 import server
 from osc_lib import exceptions as osc_exceptions
 
 from diffcache_openstack.client.osc import hooks
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack import objects
 from tests.unit.client import cloud
 from tests.unit.db import database
@@ -194,7 +194,7 @@ class TestAggregateCacheImage(HookTest):
     def test_wait_ends_when_hosts_have_it(self):
         self.conductor._precacher._compute = types.SimpleNamespace(
             hosts=lambda aggregates, zones: {'h1'} if aggregates else set())
-        self.write(sites.put_borrowed, 'h1', [objects.Holding(
+        self.write(held_rows.put_borrowed, 'h1', [objects.Holding(
             kind=objects.TEMPLATES, id=database.content(1), bytes=50)])
         self.assertEqual(0, self.run_after('--wait', '--timeout', '60'))
         [job] = self.cloud.precache_jobs()

@@ -18,9 +18,10 @@ from diffcache_openstack.cmd.manage import app
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import history
 from diffcache_openstack.db import migration
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests import base
@@ -103,14 +104,14 @@ class FilledTest(ManageTest):
         self.addCleanup(self.database.close)
         now = objects_base.now()
         write = self.database.write
-        write(sites.put_host, database.host('h1', capacity=5_000_000), now)
-        write(sites.put_host, database.host(
+        write(host_rows.put_host, database.host('h1', capacity=5_000_000), now)
+        write(host_rows.put_host, database.host(
             'hub', site='centre', role=objects.REPOSITORY), now)
         for number in (1, 2):
             write(catalogue.put_template,
                   database.template(number, data_size=1_500_000), now)
         write(catalogue.put_patch, database.patch(1, 2), now)
-        write(sites.put_holdings, 'h1',
+        write(held_rows.put_holdings, 'h1',
               [database.holding(1, bytes=1_500_000)], now)
         write(history.put_requests, [database.request(1, way='build')])
 

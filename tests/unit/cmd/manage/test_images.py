@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.cmd.manage import base
@@ -27,7 +27,7 @@ class TestImages(base.FilledTest):
                          worker.calls)
 
     def test_repository_has_to_be_named_among_several(self):
-        self.database.write(sites.put_host, database.host(
+        self.database.write(host_rows.put_host, database.host(
             'hub2', site='centre', role=objects.REPOSITORY),
             objects_base.now())
         self.assert_fails(1, 'hub, hub2', 'image', 'register', '/img',

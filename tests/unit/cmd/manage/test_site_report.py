@@ -15,9 +15,9 @@ from diffcache_openstack.cmd.manage import report_page
 from diffcache_openstack.cmd.manage import site_report
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import history
-from diffcache_openstack.db import networks
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import networks
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import conductor_control_api
@@ -116,7 +116,7 @@ class TestSiteReport(base.FilledTest):
                              wan_bytes=MB)])
         write(history.put_boot, database.request(
             14, template_id='t2', started_at=now))
-        write(sites.put_holdings, 'h1', [
+        write(held_rows.put_holdings, 'h1', [
             database.holding(1, bytes=2 * MB), database.holding(2, bytes=MB)],
             now)
 
@@ -145,7 +145,7 @@ class TestSiteReport(base.FilledTest):
     def test_images_that_were_not_requested(self):
         self.database.write(catalogue.put_template, database.template(
             3, name='Old'), objects_base.now())
-        self.database.write(sites.put_holdings, 'h1', [
+        self.database.write(held_rows.put_holdings, 'h1', [
             database.holding(3, bytes=7)], objects_base.now())
         self.assertEqual(
             [{'id': 't3', 'name': 'Old', 'hosts': 1, 'bytes': 7}],

@@ -14,8 +14,8 @@ import uuid
 from diffcache_openstack.conductor import service
 from diffcache_openstack.db import engine
 from diffcache_openstack.db.versions import heads as version_heads
+from diffcache_openstack.db.versions import server_versions
 from diffcache_openstack.db.versions import tasks as version_tasks
-from diffcache_openstack.db.versions import versions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions as states
 from tests.unit.cmd.manage import base
@@ -45,7 +45,7 @@ class TestVersionStores(base.FilledTest):
         conductor.start()
         self.addCleanup(conductor.stop)
         self.assert_fails(1, 'no versions', 'version-key', 'rotate', 'p1')
-        self.database.write(versions.create, objects.NewVersion(
+        self.database.write(server_versions.create, objects.NewVersion(
             id=str(uuid.uuid4()), server_id='s', project_id='p1'),
             database.at(0))
         result = self.run_words('version-key', 'rotate', 'p1', '-f', 'json')

@@ -18,10 +18,10 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.db import models
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.versions import policies
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as version_tasks
-from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from tests.unit.conductor import clock
@@ -66,7 +66,7 @@ class LeaseTest(database.DatabaseTest):
     def beat(self):
         """Hosts that are alive say so."""
         for name in self.alive:
-            self.write(sites.put_host, objects.Host(
+            self.write(host_rows.put_host, objects.Host(
                 name=name, site='edge', url=f'http://{name}:1', capacity=1,
                 role='repository' if name == 'hub' else 'compute'),
                 self.clock.now)
@@ -256,7 +256,7 @@ class TestRemovedHosts(LeaseTest):
     def test_tasks_end_with_their_host(self):
         task = self.save()
         self.kill('h1')
-        self.write(sites.remove_dead_host, 'h1')
+        self.write(host_rows.remove_dead_host, 'h1')
         self.assertEqual((versions.FAILED, 'lease_lost'),
                          (self.row(task).state, self.row(task).error_code))
         self.assertEqual(versions.ERROR, self.version(task).state)
@@ -267,7 +267,7 @@ class TestRemovedHosts(LeaseTest):
                                    kind=versions.VERIFY, project_id=PROJECT)
         self.service.verify_versions(None, PROJECT, task.id)
         self.dispatcher.look()
-        self.write(sites.remove_host, 'hub')
+        self.write(host_rows.remove_host, 'hub')
         self.assertEqual(versions.QUEUED, self.row(task).state)
         self.dispatcher.look()
         self.assertEqual('h1', self.row(task).host)

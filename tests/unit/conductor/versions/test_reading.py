@@ -17,8 +17,8 @@ import functools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.conductor.versions import upkeep
-from diffcache_openstack.db import plans
-from diffcache_openstack.db.versions import versions as db
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import versions

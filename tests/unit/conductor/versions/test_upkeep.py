@@ -19,10 +19,10 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import models
-from diffcache_openstack.db import plans
+from diffcache_openstack.db.planning import plans
 from diffcache_openstack.db.versions import policies as version_policies
+from diffcache_openstack.db.versions import server_versions as db
 from diffcache_openstack.db.versions import tasks as version_tasks
-from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import versions

@@ -16,11 +16,12 @@ import sqlalchemy as sa
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import history
 from diffcache_openstack.db import models
 from diffcache_openstack.db.patches import pairs as patch_pairs
 from diffcache_openstack.db.patches import sketches
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import history
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
 from tests.unit.db import database
@@ -38,7 +39,7 @@ class PairsTest(database.DatabaseTest):
 
     def add_hosts(self):
         for name in ('hub', 'other'):
-            self.write(sites.put_host, database.host(
+            self.write(host_rows.put_host, database.host(
                 name, role=objects.REPOSITORY), database.at(0))
 
     def add(self, *numbers, **about):
@@ -47,8 +48,8 @@ class PairsTest(database.DatabaseTest):
             self.write(catalogue.put_template, database.template(
                 number, data_size=1000, **about), database.at(number))
         for host in ('hub', 'other'):
-            held = self.read(sites.get_host, host).holdings
-            self.write(sites.put_holdings, host, [
+            held = self.read(held_rows.get_host, host).holdings
+            self.write(held_rows.put_holdings, host, [
                 *held, *map(database.holding, numbers)], database.at(0))
         self.write(sketches.put_sketches, [
             objects.ImageSketch(content_id=database.content(number),
@@ -91,7 +92,7 @@ class TestWork(PairsTest):
     def test_from_sketch_to_patch(self):
         self.write(catalogue.put_template, database.template(1),
                    database.at(0))
-        self.write(sites.put_holdings, 'hub', [database.holding(1)],
+        self.write(held_rows.put_holdings, 'hub', [database.holding(1)],
                    database.at(0))
         found = self.work()
         self.assertEqual(([database.content(1)], True),
@@ -108,14 +109,14 @@ class TestWork(PairsTest):
     def lose(self, *names):
         """Declare repositories dead; those that are left report."""
         for name in {'hub', 'other'} - set(names):
-            self.write(sites.put_host, database.host(
+            self.write(host_rows.put_host, database.host(
                 name, role=objects.REPOSITORY), database.at(100))
-        self.write(sites.expire_hosts, database.at(50))
+        self.write(host_rows.expire_hosts, database.at(50))
 
     def hold_patch(self, host, base, target, **values):
-        held = self.read(sites.get_host, host).holdings
+        held = self.read(held_rows.get_host, host).holdings
         patch = database.patch(base, target, **values)
-        self.write(sites.put_holdings, host, [*held, objects.Holding(
+        self.write(held_rows.put_holdings, host, [*held, objects.Holding(
             kind=objects.PATCHES, id=patch.id, bytes=1)], database.at(0))
 
     def test_patch_of_a_dead_repository_is_created_again(self):
@@ -142,7 +143,7 @@ class TestWork(PairsTest):
         self.estimate(p12=100)
         self.make(1, 2)
         self.hold_patch('hub', 1, 2)
-        self.write(sites.put_holdings, 'other', [database.holding(1)],
+        self.write(held_rows.put_holdings, 'other', [database.holding(1)],
                    database.at(0))
         self.lose('hub')
         self.assertEqual([], self.created(OTHER, creations=9))
@@ -171,7 +172,7 @@ class TestWork(PairsTest):
 
     def test_what_a_host_does_not_hold_is_not_its_work(self):
         self.add(1, 2)
-        self.write(sites.put_holdings, 'other', [database.holding(1)],
+        self.write(held_rows.put_holdings, 'other', [database.holding(1)],
                    database.at(0))
         self.assertEqual([], self.compared(OTHER))
         self.compared()
@@ -204,7 +205,7 @@ class TestWork(PairsTest):
         self.add(1, 2, 3)
         self.compared()
         self.estimate(p12=600, p13=10)
-        self.write(sites.put_host, database.host('h1'), database.at(0))
+        self.write(host_rows.put_host, database.host('h1'), database.at(0))
         self.write(history.put_requests, [
             database.request(number, template_id='t2')
             for number in range(9)])
@@ -319,7 +320,7 @@ class TestAssignment(PairsTest):
 
     def test_a_conductor_that_was_slower_assigns_nothing(self):
         def late(session):
-            host_id = sites.host_id(session, 'other')
+            host_id = host_rows.host_id(session, 'other')
             rows = [(database.content(1), database.content(2))]
             self.patch(session, 'execute', _Late(session.execute, rows))
             return patch_pairs._assign(session, host_id, OTHER,
@@ -402,7 +403,7 @@ class TestChanges(PairsTest):
         for number in (1, 2):
             self.write(catalogue.put_template, database.template(
                 number, data_size=1000), database.at(0))
-        self.write(sites.put_holdings, 'hub',
+        self.write(held_rows.put_holdings, 'hub',
                    [database.holding(1), database.holding(2)],
                    database.at(0))
         self.write(sketches.put_sketches, [

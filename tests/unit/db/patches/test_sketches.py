@@ -22,7 +22,8 @@ from diffcache_openstack.blocks import similarity
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
 from diffcache_openstack.db.patches import sketches
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from tests.unit.db import database
 
@@ -52,7 +53,7 @@ class SketchTest(database.DatabaseTest):
         self.add_host()
 
     def add_host(self):
-        self.write(sites.put_host, database.host('hub'), database.at(0))
+        self.write(host_rows.put_host, database.host('hub'), database.at(0))
 
     def add(self, number, values, **about):
         """An image with a signature of some values."""
@@ -198,13 +199,14 @@ class TestStates(SketchTest):
     def unsketched(self, seconds=0):
         def search(session):
             return sketches.unsketched(
-                session, sites.host_id(session, 'hub'), database.at(seconds),
+                session, host_rows.host_id(session, 'hub'),
+                database.at(seconds),
                 10)
 
         return [int(content, 16) for content in self.read(search)]
 
     def hold(self, *numbers):
-        self.write(sites.put_holdings, 'hub',
+        self.write(held_rows.put_holdings, 'hub',
                    [database.holding(number) for number in numbers],
                    database.at(0))
 

@@ -19,8 +19,9 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db import plans
-from diffcache_openstack.db import sites
+from diffcache_openstack.db.planning import plans
+from diffcache_openstack.db.sites import held_rows
+from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack.db.views import host_views
 from diffcache_openstack import objects
 from tests.unit.db import database
@@ -66,8 +67,8 @@ class TestParts(HoldingsTest):
         when = database.at(0)
         self.write(lambda session: session.execute(sa.delete(models.Host)))
         for name in _NAMES:
-            self.write(sites.put_host, database.host(name), when)
-            self.write(sites.put_holdings, name, [
+            self.write(host_rows.put_host, database.host(name), when)
+            self.write(held_rows.put_holdings, name, [
                 objects.Holding(kind=kind, id=database.content(number),
                                 bytes=number)
                 for host, kind, number in held if host == name], when)
@@ -110,8 +111,9 @@ class TestManyRows(HoldingsTest):
         for number in range(3):
             self.write(catalogue.put_template, database.template(number),
                        when)
-        self.write(sites.put_host, database.host('hub', site='centre'), when)
-        self.write(sites.put_host, database.host('h000'), when)
+        self.write(host_rows.put_host, database.host('hub', site='centre'),
+                   when)
+        self.write(host_rows.put_host, database.host('h000'), when)
         self.write(self.put_holdings)
         self.plan = self.write(self.put_plan)
 

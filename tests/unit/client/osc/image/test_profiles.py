@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from diffcache_openstack.client.osc.image import profiles as commands
 from diffcache_openstack.db import catalogue
-from diffcache_openstack.db import lazy_models
+from diffcache_openstack.db import models
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.prefetch import profiles
 from tests.unit.client import cloud
@@ -76,7 +76,7 @@ class TestProfiles(cloud.CommandTest):
     def test_carried(self):
         profile = self.create('--label', 'm1.small')
         self.database.write(lambda session: session.execute(
-            sa.update(lazy_models.Profile).values(carried_from='t1')))
+            sa.update(models.Profile).values(carried_from='t1')))
         found = self.shown(commands.ShowProfile, profile)
         self.assertEqual('t1', found['carried_from'])
         [listed] = self.listed(commands.ListProfiles, '--long')
