@@ -33,11 +33,11 @@ from tests.unit.db.patches import test_sketches
 from tests.unit.db.planning import test_history
 from tests.unit.db.planning import test_plans
 from tests.unit.db.sites import test_fills
+from tests.unit.db.sites import test_held_rows
 from tests.unit.db.sites import test_map_changes
 from tests.unit.db import test_engine
 from tests.unit.db import test_listing
 from tests.unit.db import test_migration
-from tests.unit.db import test_sites
 from tests.unit.db import test_volume_caches
 from tests.unit.db.views import test_host_views
 
@@ -81,13 +81,13 @@ class TestPlans(OnMariaDB, test_plans.TestPlans):
         self.add_host()
 
 
-class TestHoldings(OnMariaDB, test_sites.TestHoldings):
+class TestHoldings(OnMariaDB, test_held_rows.TestHoldings):
 
     def prepare(self):
         self.add_hosts()
 
 
-class TestHosts(OnMariaDB, test_sites.TestHosts):
+class TestHosts(OnMariaDB, test_held_rows.TestHosts):
 
     def prepare(self):
         self.add_hosts()
