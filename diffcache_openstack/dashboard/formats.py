@@ -22,7 +22,7 @@ from diffcache_openstack.common import units
 
 NOTHING = '-'
 KINDS = (('templates', _('Image')), ('patches', _('Patch')),
-         ('manifests', _('Manifest')), ('forms', _('Compressed form')))
+         ('manifests', _('Manifest')), ('recipes', _('Recipe')))
 # Kinds of objects that plans place; others come with images.
 PLACED = ('templates', 'patches')
 _DIGITS = 12

@@ -18,7 +18,7 @@ from diffcache_openstack.objects import fields
 TEMPLATES = 'templates'
 PATCHES = 'patches'
 MANIFESTS = 'manifests'
-RECIPES = 'forms'
+RECIPES = 'recipes'
 KINDS = (TEMPLATES, PATCHES, MANIFESTS, RECIPES)
 
 RAW = 'raw'

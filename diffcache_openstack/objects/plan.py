@@ -28,11 +28,6 @@ class PlanItem(base.DiffCacheObject):
 
     ``priority`` orders the items of a host, the smallest is fetched first.
     ``saved_seconds`` is what holding it lowers the plan's cost by.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: ``kind`` may be forms
     """
 
     VERSION = '1.0'

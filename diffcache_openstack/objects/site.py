@@ -22,13 +22,7 @@ REPOSITORY = 'repository'
 
 @base.DiffCacheObjectRegistry.register
 class Holding(base.DiffCacheObject):
-    """An object that a host holds; ``bytes`` is its space on disk.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: ``kind`` may be forms
-    """
+    """An object that a host holds; ``bytes`` is its space on disk."""
 
     VERSION = '1.0'
 

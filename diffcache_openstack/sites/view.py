@@ -28,7 +28,7 @@ from diffcache_openstack.placement import ways
 TEMPLATES = 'templates'
 PATCHES = 'patches'
 MANIFESTS = 'manifests'
-RECIPES = 'forms'
+RECIPES = 'recipes'
 # Templates as they cross a WAN; the repository alone has them.
 COMPRESSED = 'compressed'
 KINDS = (MANIFESTS, TEMPLATES, PATCHES, RECIPES, COMPRESSED)

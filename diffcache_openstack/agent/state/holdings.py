@@ -12,7 +12,7 @@
 """What this host holds: files, their accounting, and who is using them.
 
 The filesystem is the only truth. Under the root lie ``templates/<id>``,
-``patches/<id>``, ``manifests/<id>`` and ``forms/<id>``, the layout that the
+``patches/<id>``, ``manifests/<id>`` and ``recipes/<id>``, the layout that the
 data plane serves; a file appears there by rename once it is whole. Nothing
 else is recorded, so there is nothing that a crash could make inconsistent:
 what a start finds is what is held. Hidden files there are transfers that were
@@ -20,7 +20,7 @@ cut off and may be resumed.
 
 Templates and patches count against the capacity with the bytes they take on
 disk; manifests (1/2000 of their template), recipes (which have a limit of
-their own, and are stored in ``forms``) and the staging area do not.
+their own) and the staging area do not.
 
 What other services of the host keep, and this host borrows, is read here like
 what is held; see :mod:`.borrowed`. It is neither counted nor deleted.

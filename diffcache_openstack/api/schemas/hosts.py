@@ -16,7 +16,7 @@ from diffcache_openstack.objects import boot_set
 from diffcache_openstack.objects import pending_image
 
 _KIND = {'type': 'string', 'enum': ['templates', 'patches', 'manifests',
-                                    'forms']}
+                                    'recipes']}
 _FILL = common.closed({'objects': common.COUNT, 'bytes': common.COUNT})
 _PLAN_FILL = common.closed({
     'objects': common.COUNT, 'bytes': common.COUNT,

@@ -16,7 +16,7 @@ from diffcache_openstack.api.schemas import common
 _STATE = {'type': 'string', 'enum': [
     'computing', 'proposed', 'failed', 'cancelled', 'current', 'superseded']}
 _KIND = {'type': 'string', 'enum': ['templates', 'patches', 'manifests',
-                                    'forms']}
+                                    'recipes']}
 _PLAN = {
     'id': common.UUID, 'site': common.SITE, 'state': _STATE,
     'generation': {'type': ['integer', 'null'], 'minimum': 0},

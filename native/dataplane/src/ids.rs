@@ -11,8 +11,8 @@ pub enum Kind {
     Patches,
     /// The manifest of a template, named by the template's content id.
     Manifests,
-    /// What makes an image's file of its raw content, named by the hash of the form's own file.
-    Forms,
+    /// What makes an image's file of its raw content, named by the hash of its own file.
+    Recipes,
     /// The compressed form of a template, named by the template's content id.
     Compressed,
 }
@@ -23,7 +23,7 @@ impl Kind {
         Kind::Templates,
         Kind::Patches,
         Kind::Manifests,
-        Kind::Forms,
+        Kind::Recipes,
         Kind::Compressed,
     ];
 
@@ -33,7 +33,7 @@ impl Kind {
             Kind::Templates => "templates",
             Kind::Patches => "patches",
             Kind::Manifests => "manifests",
-            Kind::Forms => "forms",
+            Kind::Recipes => "recipes",
             Kind::Compressed => "compressed",
         }
     }
@@ -49,7 +49,7 @@ impl Kind {
             Kind::Templates => 0,
             Kind::Patches => 1,
             Kind::Manifests => 2,
-            Kind::Forms => 3,
+            Kind::Recipes => 3,
             Kind::Compressed => 4,
         }
     }

@@ -15,7 +15,7 @@
 //! * [`minimum_rate`](fetching::minimum_rate) says how slow a peer may be, [`origins`](fetching::origins) which bytes of a part came from whom, and [`standing`](fetching::standing) which hosts are left alone for a while.
 //! * [`traces`] keep what was sent for requests that belong to a trace.
 //!
-//! What a peer sends is never trusted: templates are verified leaf by leaf against their manifest, patches, manifests and forms by their own hash.
+//! What a peer sends is never trusted: templates are verified leaf by leaf against their manifest, patches, manifests and recipes by their own hash.
 
 pub mod complaints;
 pub mod counters;

@@ -45,7 +45,7 @@ const FOLLOWERS_TIME: Duration = Duration::from_secs(10);
 
 /// How a plane is set up.
 pub struct Config {
-    /// Directory with `templates/`, `patches/`, `manifests/`, `forms/` and `staging/`; made where they are missing.
+    /// Directory with `templates/`, `patches/`, `manifests/`, `recipes/` and `staging/`; made where they are missing.
     pub root: PathBuf,
     /// This host's name: the holder of its claims.
     pub name: String,
@@ -608,7 +608,7 @@ fn needed_manifest(
 ) -> Result<Option<Arc<Manifest>>, TransferError> {
     let reason = match (key.kind, manifest) {
         (Kind::Templates, Some(path)) => return load_manifest(key, path).map(Some),
-        (Kind::Patches | Kind::Manifests | Kind::Forms, _) => return Ok(None),
+        (Kind::Patches | Kind::Manifests | Kind::Recipes, _) => return Ok(None),
         (Kind::Templates, None) => {
             format!("{key}: a template is verified against its manifest; give the manifest's file")
         }

@@ -58,7 +58,7 @@ fn manifests_patches_and_forms_arrive_whole() {
     let held = site.hold("a", &image(40, |leaf| leaf % 2 == 0));
     let patch = site.hold_patch("a", &Bytes(5).take(3_000_001));
     let empty = site.hold_patch("a", b"");
-    let form = site.hold_blob("a", Kind::Forms, &Bytes(6).take(70_001));
+    let form = site.hold_blob("a", Kind::Recipes, &Bytes(6).take(70_001));
     for key in [held.manifest_key, patch, empty, form] {
         b.fetch(&remote(&a, key), None, None, &job(&site.held("b", key)))
             .unwrap();

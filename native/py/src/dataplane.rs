@@ -39,7 +39,7 @@ fn translate(error: TransferError) -> PyErr {
 fn parse_key(kind: &str, id: &str) -> PyResult<ObjectKey> {
     ObjectKey::parse(kind, id).ok_or_else(|| {
         InvalidInput::new_err(format!(
-            "'{kind}/{id}' is no object; the kinds are templates, patches, manifests, forms and compressed, an id is 64 lower-case hex digits"
+            "'{kind}/{id}' is no object; the kinds are templates, patches, manifests, recipes and compressed, an id is 64 lower-case hex digits"
         ))
     })
 }

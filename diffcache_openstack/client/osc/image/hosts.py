@@ -129,7 +129,7 @@ class ListHostObjects(commands.Lister):
             help='List templates and patches that hosts of this plan hold, but'
                  ' that it does not place (ID of the plan)')
         parser.add_argument(
-            '--kind', choices=('templates', 'patches', 'manifests', 'forms'),
+            '--kind', choices=('templates', 'patches', 'manifests', 'recipes'),
             help='List only objects of this kind')
         commands.add_paging(parser)
         return parser

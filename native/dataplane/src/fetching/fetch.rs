@@ -431,7 +431,7 @@ impl Transfer<'_> {
         match key.kind {
             Kind::Manifests => Manifest::load(self.part.path())
                 .is_ok_and(|manifest| manifest.content_id() == key.id),
-            Kind::Patches | Kind::Forms | Kind::Templates => {
+            Kind::Patches | Kind::Recipes | Kind::Templates => {
                 *blob.hasher.finalize().as_bytes() == key.id
             }
             // Its name is the hash of what it decompresses to.

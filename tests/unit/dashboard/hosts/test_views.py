@@ -201,7 +201,7 @@ class DetailTest(needs.PageTest):
 
     def test_objects_are_paged_by_the_service(self):
         self.answer('/hosts/c1/objects', needs.listing('objects', *(
-            {'id': f'{number:064}', 'kind': 'forms', 'bytes': 1,
+            {'id': f'{number:064}', 'kind': 'recipes', 'bytes': 1,
              'templates': []} for number in range(21))))
         self.answer('/plans', {'plans': []})
         response = self.client.get(f'{DETAIL}?tab=host__objects')
