@@ -36,7 +36,7 @@ _TEXTS = {
     'object_missing': 'The image that the server was created from is missing;'
                       ' your cloud administrator can restore it.',
     'quota_exceeded': 'The quota of the project does not allow it; see'
-                      ' "openstack image cache quota show".',
+                      ' "openstack image cache quota list".',
     'service_unavailable': 'A service that the task needs did not answer; try'
                            ' again later.',
 }

@@ -28,7 +28,7 @@ from diffcache_openstack.client.resources import request as _request
 from diffcache_openstack.client.resources import site as _site
 from diffcache_openstack.client.resources import template as _template
 from diffcache_openstack.client.resources import volume_cache as _volume
-from diffcache_openstack.client import versions
+from diffcache_openstack.client import version_calls
 
 Listing = collections.abc.Iterator
 
@@ -36,7 +36,7 @@ Listing = collections.abc.Iterator
 _TRIES = 5
 
 
-class Proxy(versions.VersionCalls, proxy.Proxy):
+class Proxy(version_calls.VersionCalls, proxy.Proxy):
     """Calls of the service. Listings accept the API's filters by name."""
 
     def request(self, *args: typing.Any, **kwargs: typing.Any

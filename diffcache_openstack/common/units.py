@@ -23,11 +23,14 @@ import typing
 from oslo_config import types
 
 _PATTERN = re.compile(r'^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*$', re.I)
+_RATE = re.compile(r'^\s*(\d.*?[a-z])\s*(?:ps|/s)\s*$', re.I)
+_BITS = re.compile(r'(?:[Bb]it|b)$')
 _POWERS = {'': 0, 'k': 1, 'm': 2, 'g': 3, 't': 4}
 _DURATIONS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
 _STEPS = ('B', 'kB', 'MB', 'GB', 'TB')
 
 MB = 1000 ** 2
+MBIT = MB // 8
 
 
 def parse_size(text: str | int) -> int:
@@ -57,6 +60,25 @@ def format_size(count: int) -> str:
         step = _STEPS[-1]
     digits = 0 if step == 'B' or amount >= 100 else 1
     return f'{amount:.{digits}f} {step}'
+
+
+def parse_rate(text: str) -> int:
+    """Parse bytes per second, such as ``20MBps``, ``160Mbps`` or ``20MB``.
+
+    A small b or "bit" before "ps" or "/s" means bits.
+
+    :raises ValueError: the text is not a rate
+    """
+    given = _RATE.match(text)
+    amount = given[1] if given else text
+    bits = _BITS.search(amount) if given else None
+    try:
+        size = parse_size(amount[:bits.start()] if bits else amount)
+    except ValueError as error:
+        raise ValueError(
+            f'"{text}" is not a rate; write 20MBps (bytes per second) or'
+            f' 160Mbps (bits per second)') from error
+    return size // 8 if bits else size
 
 
 def transfer_seconds(count: int, mbps: float) -> float:

@@ -337,7 +337,7 @@ def _need_template(session, template_id):
     if row is None:
         raise exceptions.NotFound(
             f'Template {template_id} is not registered; see'
-            f' "diffcache-manage template list".')
+            f' "diffcache-manage image list".')
     return row
 
 

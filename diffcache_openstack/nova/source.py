@@ -273,7 +273,7 @@ def _compare(wanted, known):
         raise exceptions.IntegrityError(
             f'Image {wanted.id} has the {wanted.algorithm} {wanted.digest} in'
             f' Glance, but the {theirs[0]} {theirs[1]} in the catalogue;'
-            f' remove it there ("diffcache-manage template remove'
+            f' remove it there ("diffcache-manage image delete'
             f' {wanted.id}") and let it be registered again.')
 
 

@@ -235,7 +235,7 @@ class Ingest:
                 f'Image {image.id} has the {image.os_hash_algo}'
                 f' {image.os_hash_value[:16]}... and was added with'
                 f' {known.os_hash_value[:16]}...; remove the template with'
-                f' "diffcache-manage template remove {image.id}".')
+                f' "diffcache-manage image delete {image.id}".')
 
     def _registered(self, image_id: str) -> objects.Template | None:
         """Return an image that was added, and is served."""

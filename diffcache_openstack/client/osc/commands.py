@@ -14,7 +14,7 @@
 import argparse
 import collections.abc
 import contextlib
-import math
+import pathlib
 import sys
 import typing
 
@@ -25,6 +25,7 @@ from osc_lib import exceptions as osc_exceptions
 from oslo_utils import uuidutils
 
 from diffcache_openstack.client import proxy
+from diffcache_openstack.common.commands import cli
 
 
 @contextlib.contextmanager
@@ -69,7 +70,7 @@ def http_words(error: exceptions.HttpException) -> str:
     return error.details
 
 
-class Command(command.Command):
+class Command(cli.Command, command.Command):
     """A command that calls the service."""
 
     app: typing.Any
@@ -125,6 +126,16 @@ class Command(command.Command):
             return self.connection.identity.find_project(
                 name, ignore_missing=False).id
         return name
+
+    def server_id(self, name: str, may_be_gone: bool = False) -> str:
+        """Return the ID of a server by its name or ID.
+
+        :param may_be_gone: take an unknown name for the ID of a deleted server
+        :raises NotFoundException: there is none
+        """
+        found = self.connection.compute.find_server(
+            name, ignore_missing=may_be_gone)
+        return name if found is None else found.id
 
     def name_images(self, parsed_args: argparse.Namespace, *options: str
                     ) -> None:
@@ -183,7 +194,6 @@ class Lister(Command, command.Lister):
     wide: typing.ClassVar[frozenset[str]] = frozenset()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         if self.wide:
             parser.add_argument(
@@ -213,35 +223,31 @@ class ShowOne(Command, command.ShowOne):
 class HostCommand(Command):
     """A command about one host."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('host', metavar='<host>', help='Name of the host')
-        return parser
+    arguments: cli.Arguments = (
+        cli.Argument('host', metavar='<host>', help='Name of the host'),)
 
 
 class ImageCommand(Command):
     """A command about one image."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('image', metavar='<image>',
-                            help='Image (name or ID)')
-        return parser
+    arguments: cli.Arguments = (
+        cli.Argument('image', metavar='<image>', help='Image (name or ID)'),)
+
+
+class ServerCommand(Command):
+    """A command about one server."""
+
+    arguments: cli.Arguments = (
+        cli.Argument('server', metavar='<server>', help='Server (name or ID)'),)
 
 
 class SiteCommand(Command):
     """A command about one site; it need not be named if it is the only one."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            'site', metavar='<site>', nargs='?',
-            help='Name of the site (default: the only site with compute'
-                 ' hosts)')
-        return parser
+    arguments: cli.Arguments = (
+        cli.Argument('site', metavar='<site>', nargs='?',
+                     help='Name of the site (default: the only site with'
+                          ' compute hosts)'),)
 
     def site_name(self, name: str | None) -> str:
         """Return the name of a site, by default of the only one.
@@ -251,66 +257,118 @@ class SiteCommand(Command):
         return name or only_site(self.client)
 
 
-def add_filters(parser: argparse.ArgumentParser, what: str,
-                **filters: str) -> None:
-    """Add options that filter a listing.
+def filters(what: str, **texts: str) -> list[cli.Argument]:
+    """Return options that filter a listing.
 
     :param what: kind of the listed resources, for the help
-    :param filters: by option, which of them it selects, for the help
+    :param texts: by option, which of them it selects, for the help
     """
-    for name, text in filters.items():
+    found = []
+    for name, text in texts.items():
         is_image = name in ('image', 'family', 'base', 'target')
-        parser.add_argument(
+        found.append(cli.Argument(
             f'--{name}', metavar='<image>' if is_image else f'<{name}>',
-            help=f'List only {what} {text}' + is_image * ' (name or ID)')
+            help=f'List only {what} {text}' + is_image * ' (name or ID)'))
+    return found
 
 
-def seconds(text: str) -> float:
-    """Parse a duration in seconds above 0.
-
-    :raises ArgumentTypeError: the text is not such a number
-    """
-    return above_zero(text, 'a number of seconds')
+def state(what: str, *states: str) -> cli.Argument:
+    """Return the option that lists only what is in one state."""
+    return cli.Argument('--state', choices=states,
+                        help=f'List only {what} in this state')
 
 
-def above_zero(text: str, what: str = 'a number') -> float:
-    """Parse a finite number above 0.
-
-    :param what: for the message
-    :raises ArgumentTypeError: the text is not such a number
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f'"{text}" is not {what} above 0')
-    return value
+def project(what: str) -> cli.Argument:
+    """Return the option that lists only what belongs to one project."""
+    return cli.Argument('--project', metavar='<project>', dest='project_id',
+                        help=f'List only {what} of this project (name or ID)')
 
 
-def add_limit(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option that limits a listing without pages."""
-    parser.add_argument('--limit', type=int, metavar='<n>',
+def limit(what: str) -> cli.Argument:
+    """Return the option that limits a listing without pages."""
+    return cli.Argument('--limit', type=cli.whole(1), metavar='<n>',
                         help=f'List at most this many {what}')
 
 
-def add_paging(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select a page of a listing."""
-    parser.add_argument(
-        '--limit', type=int, metavar='<n>',
-        help='List at most this many entries (default: all)')
-    parser.add_argument(
-        '--marker', metavar='<id>',
-        help='List entries after this ID')
+def wait(until: str, timeout: float = 3600.0) -> list[cli.Argument]:
+    """Return the options to wait for what a command has started."""
+    return [cli.Argument('--wait', action='store_true',
+                         help=f'Wait until {until}'), time_limit(timeout)]
+
+
+def time_limit(timeout: float = 3600.0) -> cli.Argument:
+    """Return the option that limits waiting."""
+    return cli.Argument('--timeout', type=cli.seconds(0), default=timeout,
+                        metavar='<seconds>',
+                        help=f'Wait at most so long (default: {timeout:.0f})')
+
+
+def graph(what: str) -> cli.Argument:
+    """Return the option to draw what a command shows."""
+    return cli.Argument('--graph', type=_picture, metavar='<file>',
+                        help=f'Draw {what} into this file, too (PNG, SVG or'
+                             f' PDF by its suffix)')
+
+
+def _picture(text):
+    if pathlib.Path(text).suffix.lower() not in ('.png', '.svg', '.pdf'):
+        raise argparse.ArgumentTypeError(
+            f'"{text}" does not end in .png, .svg or .pdf')
+    return text
+
+
+@contextlib.contextmanager
+def writing(path: str) -> typing.Iterator[None]:
+    """Turn an error of writing a file into a message.
+
+    :raises CommandError: the file cannot be written
+    """
+    try:
+        yield
+    except OSError as error:
+        raise osc_exceptions.CommandError(
+            f'Could not write {path}: {error.strerror or error}; choose'
+            f' another path.') from error
+
+
+def unset(*settings: str) -> list[cli.Argument]:
+    """Return the options of a command that removes settings."""
+    return [cli.Argument(f'--{name}', action='store_true', default=None,
+                         help=f'Remove what was set by --{name}')
+            for name in settings]
+
+
+PAGING = (
+    cli.Argument('--limit', type=cli.whole(1), metavar='<n>',
+                 help='List at most this many entries (default: all)'),
+    cli.Argument('--marker', metavar='<id>',
+                 help='List entries after this ID'))
+
+
+def given(parsed_args: argparse.Namespace, *names: str
+          ) -> dict[str, typing.Any]:
+    """Return the options that are given."""
+    return {name: value for name in names
+            if (value := getattr(parsed_args, name)) is not None}
+
+
+def changes(parsed_args: argparse.Namespace, *names: str
+            ) -> dict[str, typing.Any]:
+    """Return the options of a command that changes something.
+
+    :raises CommandError: none is given
+    """
+    found = given(parsed_args, *names)
+    if not found:
+        raise osc_exceptions.CommandError(
+            'Nothing to change; see --help for the options.')
+    return found
 
 
 def query(parsed_args: argparse.Namespace, *names: str
           ) -> dict[str, typing.Any]:
     """Return the given filters and paging options for the API."""
-    found = {name: getattr(parsed_args, name) for name in names}
+    found = given(parsed_args, *names)
     if parsed_args.limit is not None:
         found.update(limit=parsed_args.limit, paginated=False)
-    if parsed_args.marker is not None:
-        found['marker'] = parsed_args.marker
-    return {name: value for name, value in found.items()
-            if value is not None}
+    return found | given(parsed_args, 'marker')

@@ -12,8 +12,6 @@
 """Output formats of values: readable in tables, exact for programs."""
 
 import collections.abc
-import re
-import textwrap
 import typing
 
 from cliff import columns
@@ -21,84 +19,10 @@ from cliff import columns
 from diffcache_openstack.common import units
 
 
-class Size(columns.FormattableColumn):
-    """Bytes; in tables with a unit."""
-
-    def human_readable(self) -> str:
-        """Return three digits and a unit."""
-        return '' if self._value is None else units.format_size(self._value)
-
-
-class Rounded(columns.FormattableColumn):
-    """A number; in tables with three decimals."""
-
-    def human_readable(self) -> str:
-        """Return the rounded number."""
-        return '' if self._value is None else f'{self._value:.3f}'
-
-
-class Share(columns.FormattableColumn):
-    """A fraction; in tables as a percentage."""
-
-    def human_readable(self) -> str:
-        """Return the percentage."""
-        return '' if self._value is None else f'{self._value:.1%}'
-
-
-class Hash(columns.FormattableColumn):
-    """A hash; in tables its first digits."""
-
-    def human_readable(self) -> str:
-        """Return the first twelve digits."""
-        return (self._value or '')[:12]
-
-
-class Time(columns.FormattableColumn):
-    """A time; in tables to the second."""
-
-    def human_readable(self) -> str:
-        """Return date and time in UTC."""
-        return re.sub(r'\.\d+(?=Z$)', '', self._value or '')
-
-    def machine_readable(self) -> str:
-        """Return the time, or an empty string if there is none."""
-        return self._value or ''
-
-
-# Columns of a terminal that a column of words in a table takes at most.
-_WORDS = 30
-
-
-class Names(columns.FormattableColumn):
-    """A list of names; in tables separated by commas, in short lines."""
-
-    def human_readable(self) -> str:
-        """Return all names."""
-        return _in_lines(', '.join(self._value or ()))
-
-
-class Text(columns.FormattableColumn):
-    """Sentences; in tables in short lines."""
-
-    def human_readable(self) -> str:
-        """Return the sentences."""
-        return _in_lines(self._value or '')
-
-    def machine_readable(self) -> str:
-        """Return the sentences, or an empty string if there are none."""
-        return self._value or ''
-
-
-def _in_lines(text):
-    return textwrap.fill(text, _WORDS, break_on_hyphens=False,
-                         break_long_words=False)
-
-
 class Fill(columns.FormattableColumn):
     """Held part of a plan; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Return the held and the total amounts."""
         plan = self._value or {}
         if not plan.get('objects'):
             return 'no plan'
@@ -111,7 +35,6 @@ class FillShare(columns.FormattableColumn):
     """Held part of a plan; in tables as a percentage of its bytes."""
 
     def human_readable(self) -> str:
-        """Return the held share and the total."""
         plan = self._value or {}
         if not plan.get('objects'):
             return 'no plan'
@@ -123,7 +46,6 @@ class Progress(columns.FormattableColumn):
     """Ready targets of a job; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Return the numbers of ready and of all targets."""
         counts = self._value or {}
         text = f'{counts.get("ready", 0)} of {counts.get("targets", 0)}'
         if counts.get('failed'):
@@ -131,7 +53,6 @@ class Progress(columns.FormattableColumn):
         return text
 
     def machine_readable(self) -> dict[str, int]:
-        """Return the numbers."""
         return {name: (self._value or {}).get(name, 0)
                 for name in ('targets', 'ready', 'failed')}
 
@@ -140,13 +61,11 @@ class BytesDone(columns.FormattableColumn):
     """Fetched bytes of a job; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Return the held and the total amounts."""
         counts = self._value or {}
         return (f'{units.format_size(counts.get("bytes_done", 0))} of'
                 f' {units.format_size(counts.get("bytes", 0))}')
 
     def machine_readable(self) -> dict[str, int]:
-        """Return the numbers."""
         return {name: (self._value or {}).get(name, 0)
                 for name in ('bytes', 'bytes_done')}
 
@@ -159,7 +78,6 @@ class Links(columns.FormattableColumn):
     """Bandwidths of a host; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Return each kind of source whose bandwidth is known, with it."""
         return ', '.join(
             f'{_SOURCES.get(name, name)} {round(mbps, 2):g} Mbit/s'
             for name, mbps in (self._value or {}).items()
@@ -170,7 +88,6 @@ class FillLimits(columns.FormattableColumn):
     """Limits of the fills of a host; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Return rate and windows."""
         limits = self._value
         if not limits:
             return ''
@@ -183,7 +100,6 @@ class Standings(columns.FormattableColumn):
     """How hosts and repositories reach each other; a line for each."""
 
     def human_readable(self) -> str:
-        """Return whether each one answers, and what it delivered."""
         return '\n'.join(map(self._line, self._value or ()))
 
     @staticmethod
@@ -203,7 +119,6 @@ class HostCounts(columns.FormattableColumn):
     """Hosts of a site; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Return their number and capacity."""
         counts = self._value
         return (f'{counts["count"]}, {counts["alive"]} alive,'
                 f' {units.format_size(counts["capacity"])}')
@@ -213,7 +128,6 @@ class Held(columns.FormattableColumn):
     """Held objects of hosts; in tables a line for each kind."""
 
     def human_readable(self) -> str:
-        """Return number and size of each kind."""
         return '\n'.join(
             f'{kind}: {held["objects"]}, {units.format_size(held["bytes"])}'
             for kind, held in sorted((self._value or {}).items()))
@@ -223,7 +137,6 @@ class Ways(columns.FormattableColumn):
     """Ways of serving requests; in tables a line for each."""
 
     def human_readable(self) -> str:
-        """Return number, duration and traffic of each way."""
         return '\n'.join(map(self._line, self._value or ()))
 
     @staticmethod
@@ -240,24 +153,14 @@ class Blocks(columns.FormattableColumn):
     """Blocks of 4 KiB; in tables their size with a unit."""
 
     def human_readable(self) -> str:
-        """Return three digits and a unit."""
         return '' if self._value is None \
             else units.format_size(self._value * 4096)
-
-
-class Lines(columns.FormattableColumn):
-    """Sentences; in tables a line for each."""
-
-    def human_readable(self) -> str:
-        """Return the lines."""
-        return '\n'.join(self._value or ())
 
 
 class Decisions(columns.FormattableColumn):
     """Decisions about sizes; in tables their reasons under their times."""
 
     def human_readable(self) -> str:
-        """Return lines."""
         return '\n'.join(
             f'{decision["time"]}, {decision["policy"]}: {line}'
             for decision in self._value or ()
@@ -270,7 +173,6 @@ class Curve(columns.FormattableColumn):
     _MOST = 20
 
     def human_readable(self) -> str:
-        """Return a line for each of some sizes."""
         steps = list(zip(self._value['sizes'], self._value['hits']))
         every = -(-len(steps) // self._MOST) or 1
         return '\n'.join(
@@ -283,7 +185,6 @@ class Task(columns.FormattableColumn):
     """The current task of a version; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Return its kind, state, progress and ID."""
         task = self._value
         if not task:
             return ''
@@ -292,40 +193,13 @@ class Task(columns.FormattableColumn):
                 f' {units.format_size(task["total"] or 0)} ({task["id"]})')
 
     def machine_readable(self) -> typing.Any:
-        """Return the task, or an empty string if there is none."""
         return self._value or ''
-
-
-class Result(columns.FormattableColumn):
-    """The result of a task; in tables a line for each value."""
-
-    def human_readable(self) -> str:
-        """Return the names and values."""
-        return '\n'.join(f'{name}: {value}'
-                         for name, value in (self._value or {}).items())
-
-    def machine_readable(self) -> typing.Any:
-        """Return the result, or an empty string if there is none."""
-        return self._value or ''
-
-
-class Duration(columns.FormattableColumn):
-    """Seconds; in tables with the largest unit that divides them."""
-
-    def human_readable(self) -> str:
-        """Return a number and one of s, m, h, d."""
-        return units.format_duration(self._value) if self._value else ''
-
-    def machine_readable(self) -> typing.Any:
-        """Return the seconds, or an empty string if there are none."""
-        return '' if self._value is None else self._value
 
 
 class Disks(columns.FormattableColumn):
     """Disks of a version; in tables a line for each."""
 
     def human_readable(self) -> str:
-        """Return device and size of each."""
         return '\n'.join(
             f'{disk["device"]}: {units.format_size(disk["size"])}'
             for disk in self._value or ())
@@ -335,7 +209,6 @@ class Targets(columns.FormattableColumn):
     """Targets of a job; in tables a line for each."""
 
     def human_readable(self) -> str:
-        """Return place, progress and error of each."""
         return '\n'.join(self._line(target) for target in self._value or ())
 
     @staticmethod

@@ -20,10 +20,10 @@ from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc.image import precache
+from diffcache_openstack.client.osc.server import version_commands
 from diffcache_openstack.client.osc.server import version_images
-from diffcache_openstack.client.osc.server import versions
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common.commands import command_groups
-from diffcache_openstack.common import units
 
 # Read by the repository when an image is added to the catalogue.
 BASE_PROPERTY = 'diffcache_base_template'
@@ -48,9 +48,15 @@ class Hook(hooks.CommandHook):
     """Base class of hooks: changes nothing."""
 
     cmd: typing.Any
+    arguments: cli.Arguments = ()
+
+    def get_parser(self, parser: argparse.ArgumentParser
+                   ) -> argparse.ArgumentParser:
+        """Add the declared options."""
+        cli.add_declared(type(self), parser)
+        return parser
 
     def get_epilog(self) -> str:
-        """Add nothing to the help."""
         return ''
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
@@ -65,11 +71,6 @@ class Hook(hooks.CommandHook):
 
 class Complete(Hook):
     """``openstack complete``."""
-
-    def get_parser(self, parser: argparse.ArgumentParser
-                   ) -> argparse.ArgumentParser:
-        """Add nothing."""
-        return parser
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
         """Leave out groups: cliff's data has one entry for a word."""
@@ -88,15 +89,12 @@ class BootMode(Hook):
 
     key = BOOT_MODE
 
-    def get_parser(self, parser: argparse.ArgumentParser
-                   ) -> argparse.ArgumentParser:
-        """Add the option."""
-        parser.add_argument(
-            '--boot-mode', choices=BOOT_MODES,
-            help='Start servers when their whole image is on the host (full),'
-                 ' or while it arrives (lazy); a server decides before its'
-                 ' flavor, a flavor before its image')
-        return parser
+    arguments: cli.Arguments = (
+        cli.Argument('--boot-mode', choices=BOOT_MODES,
+                     help='Start servers when their whole image is on the host'
+                          ' (full), or while it arrives (lazy); a server'
+                          ' decides before its flavor, a flavor before its'
+                          ' image'),)
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
         """Set the property."""
@@ -125,15 +123,10 @@ class ImageCreate(BootMode):
 
     key = BOOT_MODE_PROPERTY
 
-    def get_parser(self, parser: argparse.ArgumentParser
-                   ) -> argparse.ArgumentParser:
-        """Add the options."""
-        super().get_parser(parser)
-        parser.add_argument(
-            '--base-template', metavar='<image>',
-            help='Prefer this image as patch base: the image that the new one'
-                 ' was derived from (name or ID)')
-        return parser
+    arguments = (
+        cli.Argument('--base-template', metavar='<image>',
+                     help='Prefer this image as patch base: the image that the'
+                          ' new one was derived from (name or ID)'),)
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
         """Record the family and the boot mode as properties of the image."""
@@ -148,27 +141,16 @@ class ImageCreate(BootMode):
         return parsed_args
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f'{text} is less than 1')
-    return number
+def _seconds(text: str) -> int:
+    return max(1, round(cli.seconds()(text)))
 
 
-def _rate(text: str) -> int:
-    try:
-        return _positive(str(units.parse_size(text)))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _add_from_version(parser):
-    parser.add_argument(
-        '--from-version', metavar='<version>',
-        help='Use this version of a server (ID) instead of an image; it is'
-             ' exported as an image first if needed, unless --boot-mode is'
-             ' lazy: then the server boots while its disk arrives from the'
-             ' version store')
+_FROM_VERSION = cli.Argument(
+    '--from-version', metavar='<version>',
+    help='Use this version of a server (ID) instead of an image; it is'
+         ' exported as an image first if needed, unless --boot-mode is lazy:'
+         ' then the server boots while its disk arrives from the version'
+         ' store')
 
 
 def _version_as_image(hook, parsed_args):
@@ -192,7 +174,7 @@ def _version_as_image(hook, parsed_args):
             version_images.stand_in(manager.image, version,
                                     {BOOT_MODE_PROPERTY: LAZY})
             if parsed_args.boot_mode == LAZY
-            else versions.export(client, version.id))
+            else version_commands.export(client, version.id))
 
 
 def _need_one_disk(version):
@@ -214,15 +196,12 @@ def _need_one_disk(version):
 class ServerRebuild(Hook):
     """``openstack server rebuild --from-version VERSION``."""
 
-    def get_parser(self, parser: argparse.ArgumentParser
-                   ) -> argparse.ArgumentParser:
-        """Add the options."""
-        _add_from_version(parser)
-        parser.add_argument(
-            '--boot-mode', choices=BOOT_MODES,
-            help='With --from-version: start the server when its whole disk'
-                 ' is on the host (full), or while it arrives (lazy)')
-        return parser
+    arguments = (
+        _FROM_VERSION,
+        cli.Argument('--boot-mode', choices=BOOT_MODES,
+                     help='With --from-version: start the server when its'
+                          ' whole disk is on the host (full), or while it'
+                          ' arrives (lazy)'))
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
         """Use the version as an image.
@@ -241,30 +220,25 @@ class ServerCreate(BootMode):
     """``openstack server create``, with six options.
 
     ``--prefer-cached``, ``--from-version VERSION``, ``--boot-mode MODE``,
-    ``--profile LABEL``, ``--hydrate-by SECONDS`` and ``--hydrate-rate SIZE``.
+    ``--profile LABEL``, ``--hydrate-by SECONDS`` and ``--hydrate-rate RATE``.
     """
 
-    def get_parser(self, parser: argparse.ArgumentParser
-                   ) -> argparse.ArgumentParser:
-        """Add the options."""
-        super().get_parser(parser)
-        parser.add_argument(
-            '--prefer-cached', action='store_true',
-            help='Prefer hosts that hold the image or can build it fastest')
-        parser.add_argument(
-            '--profile', metavar='<label>',
-            help='Boot lazily with the profile of this label, and teach it'
-                 ' what the server reads (default: the name of the flavor)')
-        parser.add_argument(
-            '--hydrate-by', metavar='<seconds>', type=_positive,
-            help='With a lazy boot, have the whole image within so many'
-                 ' seconds from the boot')
-        parser.add_argument(
-            '--hydrate-rate', metavar='<size>', type=_rate,
-            help='With a lazy boot, fetch at most so much per second besides'
-                 ' what guests read, such as 2MB')
-        _add_from_version(parser)
-        return parser
+    arguments = (
+        cli.Argument('--prefer-cached', action='store_true',
+                     help='Prefer hosts that hold the image or can build it'
+                          ' fastest'),
+        cli.Argument('--profile', metavar='<label>',
+                     help='Boot lazily with the profile of this label, and'
+                          ' teach it what the server reads (default: the name'
+                          ' of the flavor)'),
+        cli.Argument('--hydrate-by', metavar='<seconds>', type=_seconds,
+                     help='With a lazy boot, have the whole image within so'
+                          ' long from the boot, such as 600 or 10m'),
+        cli.Argument('--hydrate-rate', metavar='<rate>', type=cli.rate(),
+                     help='With a lazy boot, fetch at most so much besides'
+                          ' what guests read, such as 2MBps (a bare number:'
+                          ' bytes per second)'),
+        _FROM_VERSION)
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
         """Add hint and metadata; export the version as an image."""
@@ -290,12 +264,7 @@ class ServerCreate(BootMode):
 class AggregateCacheImage(Hook):
     """``openstack aggregate cache image --wait``."""
 
-    def get_parser(self, parser: argparse.ArgumentParser
-                   ) -> argparse.ArgumentParser:
-        """Add the options."""
-        precache.add_wait(parser)
-        precache.add_lifetime(parser, default=_LIFETIME)
-        return parser
+    arguments = (*precache.WAIT, precache.lifetime(default=_LIFETIME))
 
     def after(self, parsed_args: argparse.Namespace, return_code: int
               ) -> int:

@@ -20,7 +20,6 @@ class AgentStatus(base.HostArgument, base.ShowOne):
     """Show what the agent of a host is doing."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the agent."""
         with self.agents() as agents:
             status = agents.status(base.service_context(),
                                    parsed_args.host)

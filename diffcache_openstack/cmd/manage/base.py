@@ -11,7 +11,6 @@
 #    under the License.
 """Base classes of the commands of ``diffcache-manage``."""
 
-import argparse
 import contextlib
 import textwrap
 import typing
@@ -23,10 +22,10 @@ from cliff import show
 from oslo_config import cfg
 
 from diffcache_openstack.cmd.manage import app
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import host_keys
-from diffcache_openstack.common import units
 from diffcache_openstack.db import engine
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import buses
@@ -37,7 +36,7 @@ from diffcache_openstack.rpc import conductor_api
 _COLUMNS = 64
 
 
-class Command(command.Command):
+class Command(cli.Command, command.Command):
     """A command that may need the database or the broker."""
 
     app: app.Manage
@@ -85,21 +84,11 @@ class Command(command.Command):
 class HostArgument(Command):
     """A command about one host."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='Name of the host.')
-        return parser
+    arguments = (cli.Argument('host', help='Name of the host.'),)
 
 
 class Lister(Command, lister.Lister):
     """A command that prints a table."""
-
-    def size(self, count: int) -> str | int:
-        """Format bytes: with a unit in a table, as a number otherwise."""
-        if isinstance(self.formatter, table.TableFormatter):
-            return units.format_size(count)
-        return count
 
     def text(self, line: str) -> str:
         """Format a long line: wrapped in a table, as it is otherwise."""

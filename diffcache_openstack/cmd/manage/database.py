@@ -14,6 +14,7 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
 
@@ -21,16 +22,11 @@ from diffcache_openstack.db import migration
 class DbSync(base.Command):
     """Create the database schema or upgrade it."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            'revision', nargs='?', default='head',
-            help='Revision to upgrade to (default: the newest).')
-        return parser
+    arguments = (
+        cli.Argument('revision', nargs='?', default='head',
+                     help='Revision to upgrade to (default: the newest).'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Run the missing migrations."""
         with engine.errors_explained(self.conf):
             before = migration.current(self.conf)
             migration.upgrade(self.conf, parsed_args.revision)
@@ -43,7 +39,6 @@ class DbVersion(base.Command):
     """Show the schema's revision; exit with 1 unless it is the newest."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Compare the database's revision with the code's."""
         with engine.errors_explained(self.conf):
             current = migration.current(self.conf)
         self.app.stdout.write(f'{current or "none"}\n')

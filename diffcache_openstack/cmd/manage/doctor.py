@@ -15,6 +15,7 @@ import argparse
 
 from diffcache_openstack.cmd.manage import base
 from diffcache_openstack.cmd.manage import host_checks
+from diffcache_openstack.common.commands import cli
 
 
 class Doctor(base.Lister):
@@ -30,16 +31,11 @@ class Doctor(base.Lister):
 
     _failed = False
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--role', choices=sorted(host_checks.CHECKS),
-            help='What runs on this host (default: [agent] role).')
-        return parser
+    arguments = (
+        cli.Argument('--role', choices=sorted(host_checks.CHECKS),
+                     help='What runs on this host (default: [agent] role).'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Make each check."""
         role = parsed_args.role or self.conf.agent.role
         found = list(host_checks.findings(self.conf, role))
         self._failed = any(each.result == host_checks.FAILED

@@ -14,6 +14,7 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import senders
 from diffcache_openstack.objects import base as objects_base
@@ -23,31 +24,25 @@ AUTHORITY = '/etc/diffcache/authority.pem'
 _YEARS = 3650
 
 
-def _add_authority(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--authority-key', default=AUTHORITY_KEY, metavar='FILE',
-        help='Key of the authority; keep it where keys are issued, and on no'
-             ' host of a site (default: %(default)s).')
-    parser.add_argument(
-        '--authority', default=AUTHORITY, metavar='FILE',
-        help='Certificate of the authority, [messaging] authority_file of all'
-             ' services (default: %(default)s).')
-    parser.add_argument(
-        '--days', type=int, default=_YEARS,
-        help='Days until the certificate expires (default: %(default)s).')
+_AUTHORITY = (
+    cli.Argument('--authority-key', default=AUTHORITY_KEY, metavar='FILE',
+                 help='Key of the authority; keep it where keys are issued,'
+                      ' and on no host of a site (default: %(default)s).'),
+    cli.Argument('--authority', default=AUTHORITY, metavar='FILE',
+                 help='Certificate of the authority, [messaging]'
+                      ' authority_file of all services (default:'
+                      ' %(default)s).'),
+    cli.Argument('--days', type=int, default=_YEARS,
+                 help='Days until the certificate expires (default:'
+                      ' %(default)s).'))
 
 
 class AuthorityCreate(base.Command):
     """Create the authority that issues the keys of a deployment's hosts."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        _add_authority(parser)
-        return parser
+    arguments = _AUTHORITY
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Write a random key, and its certificate."""
         host_keys.create_authority(parsed_args.authority_key,
                                    parsed_args.authority, parsed_args.days)
 
@@ -55,27 +50,24 @@ class AuthorityCreate(base.Command):
 class HostKeyCreate(base.Command):
     """Create the key that the services of a host sign their messages with."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='Name of the host: [agent] host of'
-                                         ' its agent.')
-        parser.add_argument('file', help='File to write, which must not exist;'
-                                         ' copy it to the host, [messaging]'
-                                         ' key_file.')
-        parser.add_argument(
-            '--role', choices=host_keys.ROLES, default=host_keys.COMPUTE,
-            help='Role of the host: [agent] role of its agent; controller for'
-                 ' conductor, API and diffcache-manage (default: compute).')
-        parser.add_argument(
-            '--site', default='default',
-            help='Site at which the host may register: [agent] site of its'
-                 ' agent; a controller has none (default: %(default)s).')
-        _add_authority(parser)
-        return parser
+    arguments = (
+        cli.Argument('host',
+                     help='Name of the host: [agent] host of its agent.'),
+        cli.Argument('file',
+                     help='File to write, which must not exist; copy it to the'
+                          ' host, [messaging] key_file.'),
+        cli.Argument('--role', choices=host_keys.ROLES,
+                     default=host_keys.COMPUTE,
+                     help='Role of the host: [agent] role of its agent;'
+                          ' controller for conductor, API and diffcache-manage'
+                          ' (default: compute).'),
+        cli.Argument('--site', default='default',
+                     help='Site at which the host may register: [agent] site'
+                          ' of its agent; a controller has none (default:'
+                          ' %(default)s).'),
+        *_AUTHORITY)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Write a random key, with its certificate."""
         role = parsed_args.role
         site = None if role == host_keys.CONTROLLER else parsed_args.site
         host_keys.create_host_key(
@@ -87,14 +79,9 @@ class HostKeyCreate(base.Command):
 class HostKeyShow(base.ShowOne):
     """Show whose key a file has."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('file', help='File with the key.')
-        return parser
+    arguments = (cli.Argument('file', help='File with the key.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Read the file."""
         signer = host_keys.HostKey(parsed_args.file).signer
         return ('host', 'role', 'site', 'issued_at'), (
             signer.name, signer.role, signer.site or '',
@@ -110,17 +97,15 @@ class HostKeyRevoke(base.HostArgument):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Write to the database, which all conductors read."""
         with self.database() as database:
             database.write(senders.revoke, parsed_args.host,
                            objects_base.now())
 
 
-class HostKeyRevoked(base.Lister):
+class RevocationList(base.Lister):
     """List the hosts whose keys were revoked."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Read the database."""
         with self.database() as database:
             found = database.read(senders.revoked)
         return ('Host', 'Revoked at'), [

@@ -14,6 +14,8 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.db.sites import held_rows
 from diffcache_openstack.db.sites import host_rows
 
@@ -21,45 +23,39 @@ from diffcache_openstack.db.sites import host_rows
 class HostList(base.Lister):
     """List hosts with their state and what they hold."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--site', help='List only hosts of this site.')
-        return parser
+    arguments = (
+        cli.Argument('--site', help='List only hosts of this site.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Read the hosts from the database."""
         with self.database() as database:
             hosts = [host for host in database.read(held_rows.holding_hosts)
                      if parsed_args.site in (None, host.site)]
         rows = [(host.name, host.site, host.role,
                  'up' if host.alive else 'down', len(host.holdings),
-                 self.size(sum(held.bytes for held in host.holdings)),
-                 self.size(host.capacity), host.seen_at.isoformat())
+                 cells.Size(sum(held.bytes for held in host.holdings)),
+                 cells.Size(host.capacity), host.seen_at.isoformat())
                 for host in hosts]
         return ('Host', 'Site', 'Role', 'State', 'Objects', 'Held',
                 'Capacity', 'Seen at'), rows
 
 
-class HostShow(base.HostArgument, base.Lister):
+class HostObjectList(base.HostArgument, base.Lister):
     """List what a host holds."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Read the host's holdings from the database."""
         with self.database() as database:
             host = database.read(held_rows.get_host, parsed_args.host)
         return ('Kind', 'ID', 'Size'), [
-            (held.kind, held.id, self.size(held.bytes))
+            (held.kind, held.id, cells.Size(held.bytes))
             for held in host.holdings]
 
 
-class HostRemove(base.HostArgument):
-    """Remove a host that was retired from the database.
+class HostDelete(base.HostArgument):
+    """Delete a host that was retired from the database.
 
     A host whose agent still runs registers itself again.
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Delete the host from the database."""
         with self.database() as database:
             database.write(host_rows.remove_host, parsed_args.host)

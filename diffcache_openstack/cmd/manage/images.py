@@ -16,7 +16,10 @@ import os
 import uuid
 
 from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 
@@ -24,21 +27,16 @@ from diffcache_openstack import objects
 class ImageRegister(base.ShowOne):
     """Add an image file to the repository."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('path',
-                            help='Path of a raw image on the repository host.')
-        parser.add_argument('--name', required=True,
-                            help='Human-readable name.')
-        parser.add_argument('--id', help='ID of the image (default: a random'
-                                         ' UUID).')
-        parser.add_argument('--host', help='Name of the repository host;'
-                                           ' needed if there are several.')
-        return parser
+    arguments = (
+        cli.Argument('path',
+                     help='Path of a raw image on the repository host.'),
+        cli.Argument('--name', required=True, help='Human-readable name.'),
+        cli.Argument('--id', help='ID of the image (default: a random UUID).'),
+        cli.Argument('--host',
+                     help='Name of the repository host; needed if there are'
+                          ' several.'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the repository's agent and wait until it has the image."""
         host = parsed_args.host or self._repository()
         with self.agents() as agents:
             template = agents.register_image(
@@ -66,21 +64,60 @@ class ImageFetch(base.ShowOne):
     to the agent's user where that may not give files away.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('template', help='ID of the image.')
-        parser.add_argument('output', help='Absolute path on the host, below'
-                                           ' one of [agent]'
-                                           ' output_directories.')
-        parser.add_argument('--host', required=True, help='Name of the host.')
-        parser.add_argument('--mode', help='Serve mode to use instead of'
-                                           ' [agent] serve_mode.')
-        return parser
+    arguments = (
+        cli.Argument('image', help='ID of the image.'),
+        cli.Argument('output',
+                     help='Absolute path on the host, below one of [agent]'
+                          ' output_directories.'),
+        cli.Argument('--host', required=True, help='Name of the host.'),
+        cli.Argument('--mode',
+                     help='Serve mode to use instead of [agent] serve_mode.'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the host's agent and wait until the image is delivered."""
         with self.agents() as agents:
             return base.fields(agents.get_image(
                 base.service_context(), parsed_args.host,
-                parsed_args.template, parsed_args.output, parsed_args.mode))
+                parsed_args.image, parsed_args.output, parsed_args.mode))
+
+
+class ImageList(base.Lister):
+    """List the images of the catalogue."""
+
+    arguments = (
+        cli.Argument('--withdrawn', action='store_true',
+                     help='List only images that are deactivated or'
+                          ' deleted.'),)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        with self.database() as database:
+            images = [
+                t for t in database.read(catalogue.known_templates)
+                if parsed_args.withdrawn == (t.status != objects.ACTIVE)]
+        return ('ID', 'Name', 'Content ID', 'Size', 'Data', 'Status'), [
+            (t.id, t.name, t.content_id, cells.Size(t.size),
+             cells.Size(t.data_size), t.status) for t in images]
+
+
+class _ImageArgument(base.Command):
+
+    arguments = (cli.Argument('image', help='ID of the image in Glance.'),)
+
+
+class ImageDelete(_ImageArgument):
+    """Delete an image and its patches from the catalogue."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        with self.database() as database:
+            database.write(catalogue.remove_template, parsed_args.image)
+
+
+class ImageRestore(_ImageArgument):
+    """Serve an image again that is marked as deleted.
+
+    One that was deleted stays so, whatever is reported about it later.
+    Restore it if it was marked by mistake, and still exists in Glance.
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        with self.database() as database:
+            database.write(catalogue.restore_template, parsed_args.image)

@@ -14,18 +14,15 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import keys
 
 
 class KeyCreate(base.Command):
     """Create the key that the agents of a deployment share."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('file', help='File to write; it must not exist.')
-        return parser
+    arguments = (
+        cli.Argument('file', help='File to write; it must not exist.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Write a random key."""
         keys.create_key(parsed_args.file)

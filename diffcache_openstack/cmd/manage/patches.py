@@ -14,6 +14,7 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common.commands import cells
 from diffcache_openstack.db import catalogue
 
 
@@ -21,11 +22,10 @@ class PatchList(base.Lister):
     """List the patches of the catalogue."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Read the catalogue from the database."""
         with self.database() as database:
             patches = database.read(catalogue.list_patches)
         return ('ID', 'Base', 'Target', 'Size', 'Made in (s)',
                 'Applied in (s)'), [
-            (p.id, p.base, p.target, self.size(p.size),
+            (p.id, p.base, p.target, cells.Size(p.size),
              round(p.create_seconds, 3), round(p.apply_seconds, 3))
             for p in patches]

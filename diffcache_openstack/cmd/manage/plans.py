@@ -14,6 +14,8 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db.planning import plans
 
@@ -21,14 +23,9 @@ from diffcache_openstack.db.planning import plans
 class PlanCreate(base.ShowOne):
     """Compute a new plan for a site now."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('site', help='Name of the site.')
-        return parser
+    arguments = (cli.Argument('site', help='Name of the site.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the conductor and wait for the plan."""
         with self.conductor() as conductor:
             plan = conductor.plan_now(base.service_context(),
                                       parsed_args.site)
@@ -40,17 +37,12 @@ class PlanCreate(base.ShowOne):
             plan.proved_optimal, plan.solver_seconds, len(plan.items))
 
 
-class PlanShow(base.Lister):
+class PlanItemList(base.Lister):
     """List the objects that the current plan of a site places."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('site', help='Name of the site.')
-        return parser
+    arguments = (cli.Argument('site', help='Name of the site.'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Read the plan from the database."""
         with self.database() as database:
             plan = database.read(plans.current_plan, parsed_args.site)
         if plan is None:
@@ -60,5 +52,5 @@ class PlanShow(base.Lister):
         return ('Host', 'Priority', 'Kind', 'ID', 'Size',
                 'Saves (s/day)'), [
             (item.host, item.priority, item.kind, item.id,
-             self.size(item.bytes), round(item.saved_seconds, 3))
+             cells.Size(item.bytes), round(item.saved_seconds, 3))
             for item in plan.items]

@@ -14,26 +14,24 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.db.planning import history
 
 
 class RequestList(base.Lister):
     """List the latest image requests and how they were served."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--limit', type=int, default=50,
-                            help='Most requests to list (default: 50).')
-        return parser
+    arguments = (
+        cli.Argument('--limit', type=int, default=50,
+                     help='Most requests to list (default: 50).'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Read the history from the database."""
         with self.database() as database:
             requests = database.read(history.list_requests,
                                      parsed_args.limit)
         return ('Started at', 'Host', 'Image', 'Way', 'Seconds', 'WAN',
                 'Fallbacks', 'Error'), [
             (r.started_at.isoformat(), r.host, r.template_id, r.way,
-             round(r.seconds, 3), self.size(r.wan_bytes), r.fallbacks,
+             round(r.seconds, 3), cells.Size(r.wan_bytes), r.fallbacks,
              r.error) for r in requests]

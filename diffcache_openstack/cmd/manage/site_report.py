@@ -21,6 +21,7 @@ from cliff import columns
 
 from diffcache_openstack.cmd.manage import base
 from diffcache_openstack.cmd.manage import report_page
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common import units
@@ -45,7 +46,6 @@ class Sentences(columns.FormattableColumn):
         self._words = words
 
     def human_readable(self) -> str:
-        """Return the value in words."""
         return self._words(self._value)
 
 
@@ -58,35 +58,28 @@ class SiteReport(base.ShowOne):
     conductor, by the demand of today.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('site', help='Name of the site.')
-        parser.add_argument(
-            '--days', type=_positive, default=_DAYS, metavar='<n>',
-            help='Report on the requests of so many days (default:'
-                 ' %(default)s).')
-        parser.add_argument(
-            '--price', type=_positive_number, metavar='<amount>',
-            help='Price of 1 GB (10^9 bytes) over the WAN, in any currency;'
-                 ' adds what was saved in money.')
-        parser.add_argument(
-            '--add-disk', type=_size, default=100 * _GB, metavar='<size>',
-            help='Estimate what so much more cache on each host would save'
-                 ' (default: 100 GB).')
-        parser.add_argument(
-            '--page', type=pathlib.Path, metavar='<file>',
-            help='Write the report as an HTML page, too.')
-        return parser
+    arguments = (
+        cli.Argument('site', help='Name of the site.'),
+        cli.Argument('--days', type=cli.whole(1), default=_DAYS, metavar='N',
+                     help='Report on the requests of so many days (default:'
+                          ' %(default)s).'),
+        cli.Argument('--price', type=cli.real(0), metavar='AMOUNT',
+                     help='Price of 1 GB (10^9 bytes) over the WAN, in any'
+                          ' currency; adds what was saved in money.'),
+        cli.Argument('--add-capacity', type=cli.size(), default=100 * _GB,
+                     metavar='SIZE',
+                     help='Estimate what so much more cache on each host would'
+                          ' save (default: 100 GB).'),
+        cli.Argument('--page', type=pathlib.Path, metavar='FILE',
+                     help='Write the report as an HTML page, too.'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Read the database, and ask the conductor for estimates."""
         since = objects_base.now() - datetime.timedelta(days=parsed_args.days)
         with self.database() as database:
             facts = database.read(_facts, parsed_args.site, since)
         report = summary(facts, parsed_args.days, parsed_args.price)
         report['what_if'] = self._estimates(
-            parsed_args.site, parsed_args.add_disk, facts['mbps'])
+            parsed_args.site, parsed_args.add_capacity, facts['mbps'])
         values = {name: Sentences(value, WORDS[name]) if name in WORDS
                   else value for name, value in report.items()}
         if parsed_args.page:
@@ -255,27 +248,3 @@ def _duration(seconds):
     if abs(seconds) >= _HOUR:
         return f'{seconds / _HOUR:.1f} h'
     return f'{seconds:.1f} s'
-
-
-def _positive(text):
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f'"{text}" is not a number of 1 or more')
-    return int(text)
-
-
-def _positive_number(text):
-    try:
-        amount = float(text)
-    except ValueError:
-        amount = -1.0
-    if not 0 <= amount < float('inf'):
-        raise argparse.ArgumentTypeError(f'"{text}" is not an amount')
-    return amount
-
-
-def _size(text):
-    try:
-        return units.parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error

@@ -27,7 +27,6 @@ class Status(base.Lister):
     """Show the hosts and the plan of each site, and the catalogue's size."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Read everything from the database."""
         with engine.errors_explained(self.conf):
             revision = migration.current(self.conf)
         if not migration.accepts(revision):

@@ -15,17 +15,14 @@ import argparse
 import uuid
 
 from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.db.versions import heads as version_heads
 from diffcache_openstack.rpc import conductor_versions_api
 
 
 class _ProjectArgument(base.Command):
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('project', help='ID of the project.')
-        return parser
+    arguments = (cli.Argument('project', help='ID of the project.'),)
 
 
 class VersionStoreReset(_ProjectArgument):
@@ -37,7 +34,6 @@ class VersionStoreReset(_ProjectArgument):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Write to the database, which all conductors read."""
         with self.database() as database:
             database.write(version_heads.forget, parsed_args.project)
 
@@ -53,7 +49,6 @@ class VersionKeyRotate(_ProjectArgument, base.ShowOne):
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the conductor."""
         task_id = str(uuid.uuid4())
         with self.bus() as bus:
             conductor_versions_api.VersionsAPI(bus, self.conf).rotate_key(

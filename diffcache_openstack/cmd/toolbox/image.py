@@ -16,55 +16,47 @@ import dataclasses
 from typing import Any
 
 from cliff import columns
-from cliff import lister
-from cliff import show
 
 from diffcache_openstack.blocks import file_map
 from diffcache_openstack.blocks import manifest
 from diffcache_openstack.blocks import trim
-from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import progress
+from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common.commands import cli
 
 
-class Manifest(show.ShowOne):
+class Manifest(quick.ShowOne):
     """Create the manifest of an image: the hashes of all its leaves."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('image', metavar='IMAGE',
-                            help='Raw or qcow2 image; its content as a guest '
-                                 'reads it is hashed.')
-        parser.add_argument('output', metavar='OUTPUT',
-                            help='Manifest to write; the file appears when '
-                                 'it is complete.')
-        return parser
+    arguments = (
+        cli.Argument('image', metavar='IMAGE',
+                     help='Raw or qcow2 image; its content as a guest reads it'
+                          ' is hashed.'),
+        cli.Argument('output', metavar='OUTPUT',
+                     help='Manifest to write; the file appears when it is'
+                          ' complete.'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         with progress.of(self, 'manifest') as bar:
-            made = manifest.create(parsed_args.image, parsed_args.output, bar)
+            made = manifest.create(args.image, args.output, bar)
         fields = dataclasses.asdict(made)
-        return list(fields), list(fields.values())
+        return fields
 
 
-class Trim(show.ShowOne):
+class Trim(quick.ShowOne):
     """Copy an image with the free blocks of its filesystems zeroed."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('image', metavar='IMAGE',
-                            help='Raw or qcow2 image to read.')
-        parser.add_argument('output', metavar='OUTPUT',
-                            help='Image to write; the file appears when it '
-                                 'is complete.')
-        parser.add_argument('--output-format', choices=trim.FORMATS,
-                            help='Format of the output; qcow2 is '
-                                 'compressed (default: that of IMAGE).')
-        return parser
+    arguments = (
+        cli.Argument('image', metavar='IMAGE',
+                     help='Raw or qcow2 image to read.'),
+        cli.Argument('output', metavar='OUTPUT',
+                     help='Image to write; the file appears when it is'
+                          ' complete.'),
+        cli.Argument('--output-format', choices=trim.FORMATS,
+                     help='Format of the output; qcow2 is compressed (default:'
+                          ' that of IMAGE).'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         with progress.of(self, 'trim') as bar:
             done = trim.trim(args.image, args.output, args.output_format,
                              bar)
@@ -76,14 +68,13 @@ class Trim(show.ShowOne):
                     found['reason'])
         fields = dataclasses.asdict(done)
         fields['stale'] = done.data_before - done.data_after
-        return list(fields), list(fields.values())
+        return fields
 
 
 class _Spans(columns.FormattableColumn):
     """Numbers from the first to the last one, several times."""
 
     def human_readable(self) -> str:
-        """Return them as a list of spans, shortened."""
         spans = [str(first) if first == last else f'{first}-{last}'
                  for first, last in self._value]
         more = len(spans) - _SHOWN_SPANS
@@ -94,25 +85,21 @@ class _Spans(columns.FormattableColumn):
 _SHOWN_SPANS = 4
 
 
-class Files(lister.Lister):
+class Files(quick.Lister):
     """List the files of an image, and where it stores them.
 
     Reads partition tables and the filesystems ext2, ext3 and ext4. What is no
     file is listed by its use, in brackets. Every byte counts once.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('image', metavar='IMAGE',
-                            help='Raw or qcow2 image to read.')
-        parser.add_argument(
-            '--chunk', type=numbers.whole(1), metavar='BYTES',
-            help='List numbers of chunks of so many bytes instead of ranges'
-                 ' of bytes; lazy boots fetch 262144.')
-        return parser
+    arguments = (
+        cli.Argument('image', metavar='IMAGE',
+                     help='Raw or qcow2 image to read.'),
+        cli.Argument('--chunk', type=cli.size(1), metavar='SIZE',
+                     help='List numbers of chunks of so many bytes instead of'
+                          ' ranges of bytes; lazy boots fetch 256KiB.'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         args = parsed_args
         found = file_map.read(args.image)
         stored: list[list[file_map.Extent]] = [[] for _ in found.entries]

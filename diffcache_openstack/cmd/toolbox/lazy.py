@@ -22,91 +22,66 @@ import sys
 import typing
 
 from cliff import columns
-from cliff import command
-from cliff import show
 
-from diffcache_openstack.cmd.toolbox import cells
-from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
 from diffcache_openstack.prefetch import replay
 from diffcache_openstack.prefetch import scenario as scenarios
 
 
-class _Parts(columns.FormattableColumn):
-    """Several numbers under names."""
-
-    def human_readable(self) -> str:
-        return '\n'.join(f'{name} {value:g}'
-                         for name, value in self._value.items())
+_CHUNKS = cli.whole(1, scenarios.MAX_CHUNKS)
 
 
-def _column(value: typing.Any) -> typing.Any:
-    if isinstance(value, list):
-        return cells.Rows(value)
-    return _Parts(value) if isinstance(value, dict) else value
-
-
-_CHUNKS = numbers.whole(1, scenarios.MAX_CHUNKS)
-
-
-class Replay(quick.Quick, show.ShowOne):
+class Replay(quick.ShowOne):
     """Simulate boots of many instances that share the links of a site.
 
     Runs in virtual time with the prefetching policy of the services: needs no
     network, and the same scenario gives the same result.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('scenario', metavar='SCENARIO.json',
-                            help='Image, links and reads of each instance.')
-        parser.add_argument(
-            '--mode', required=True, choices=replay.MODES,
-            help='How chunks reach the instances. local: all are there;'
-                 ' on-demand: each when it is read; first: prefetched by'
-                 ' hints, with nothing known before; later: the same, with'
-                 ' the profile of the scenario or of a first run; broadcast:'
-                 ' the whole image before the boot; oracle: requested at the'
-                 ' start, in the order in which they will be read; push: as'
-                 ' first, and what one instance has read is pushed along a'
-                 ' tree to all that boot; refer: as first, and homes that'
-                 ' are busy refer requests to instances that asked before.')
-        parser.add_argument(
-            '--events', action='store_true',
-            help='Show every access to a chunk, and when chunks were'
-                 ' requested.')
-        parser.add_argument(
-            '--in-flight', type=_CHUNKS, metavar='N',
-            help='Let each instance prefetch at most N chunks at once'
-                 ' (default: 3).')
-        parser.add_argument(
-            '--read-ahead', metavar='N',
-            type=numbers.whole(0, scenarios.MAX_CHUNKS),
-            help='Read at most N chunks ahead where an instance reads in'
-                 ' sequence; 0: none (default: 2).')
-        parser.add_argument(
-            '--fan-out', type=_CHUNKS, default=2, metavar='N',
-            help='In modes push and refer, let each instance send a chunk to'
-                 ' at most N others (default: 2).')
-        return parser
+    arguments = (
+        cli.Argument('scenario', metavar='SCENARIO.json',
+                     help='Image, links and reads of each instance.'),
+        cli.Argument('--mode', required=True, choices=replay.MODES,
+                     help='How chunks reach the instances. local: all are'
+                          ' there; on-demand: each when it is read; first:'
+                          ' prefetched by hints, with nothing known before;'
+                          ' later: the same, with the profile of the scenario'
+                          ' or of a first run; broadcast: the whole image'
+                          ' before the boot; oracle: requested at the start,'
+                          ' in the order in which they will be read; push: as'
+                          ' first, and what one instance has read is pushed'
+                          ' along a tree to all that boot; refer: as first,'
+                          ' and homes that are busy refer requests to'
+                          ' instances that asked before.'),
+        cli.Argument('--events', action='store_true',
+                     help='Show every access to a chunk, and when chunks were'
+                          ' requested.'),
+        cli.Argument('--in-flight', type=_CHUNKS, metavar='N',
+                     help='Let each instance prefetch at most N chunks at once'
+                          ' (default: 3).'),
+        cli.Argument('--read-ahead', metavar='N',
+                     type=cli.whole(0, scenarios.MAX_CHUNKS),
+                     help='Read at most N chunks ahead where an instance reads'
+                          ' in sequence; 0: none (default: 2).'),
+        cli.Argument('--fan-out', type=_CHUNKS, default=2, metavar='N',
+                     help='In modes push and refer, let each instance send a'
+                          ' chunk to at most N others (default: 2).'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         scenario = dataclasses.replace(
             scenarios.load(args.scenario), in_flight=args.in_flight,
             read_ahead=args.read_ahead, fan_out=args.fan_out)
-        document = replay.replay(scenario, args.mode, args.events)
-        return list(document), [_column(v) for v in document.values()]
+        return replay.replay(scenario, args.mode, args.events)
 
 
 class NotServed(exceptions.InvalidInput):
     """No daemon answers for a state folder."""
 
 
-_SECONDS = numbers.real(0, 1e9)
+_SECONDS = cli.seconds(0, 1e9)
 
 
 def _hydrate(text: str) -> typing.Any:
@@ -148,96 +123,84 @@ def _group(name: str) -> int:
             f'there is no group {name}') from error
 
 
-class Serve(quick.Quick, command.Command):
+class Serve(quick.Command):
     """Serve an image or a version over FUSE while it is still arriving.
 
     Mounts a folder with one read-only file, named by the image's content ID,
     and prints one line of JSON when the file can be read. SIGTERM unmounts it.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            'image', metavar='IMAGE',
-            help='Raw image: a path, or the URL of an HTTP server that answers'
-                 ' Range requests. With --store the ID of a version, or its'
-                 ' first digits.')
-        parser.add_argument(
-            '--manifest', metavar='FILE',
-            help='Manifest of the image (diffcache image manifest, diffcache'
-                 ' version manifest). Every leaf is verified against it before'
-                 ' it is served. May be omitted for a version whose manifest'
-                 ' the store keeps.')
-        parser.add_argument(
-            '--store', metavar='URI',
-            help='Serve a version of this store of files (file:///directory).'
-                 ' It is served to the end, though it is deleted or its store'
-                 ' is pruned meanwhile.')
-        parser.add_argument(
-            '--key-file', metavar='FILE', type=pathlib.Path,
-            help='File with the key of the store.')
-        parser.add_argument(
-            '--base', metavar='IMAGE', type=pathlib.Path,
-            help='Base image of the version, if it has one.')
-        parser.set_defaults(store_config=None)
-        parser.add_argument('--mount', required=True, metavar='DIR',
-                            help='Existing folder to mount at.')
-        parser.add_argument(
-            '--state', required=True, metavar='DIR',
-            help='Folder for what was fetched; a later run continues with it.')
-        parser.add_argument(
-            '--group', type=_group, metavar='GROUP',
-            help='Let members of GROUP read the image, besides this user and'
-                 ' root (default: the group of this process).')
-        parser.add_argument(
-            '--prefetch', choices=('on', 'off'), default='on',
-            help='Fetch chunks before they are read: those of the profile,'
-                 ' and those that continue what is read in sequence'
-                 ' (default: on).')
-        parser.add_argument(
-            '--profile', metavar='FILE',
-            help='What earlier boots read: a JSON object with a list of'
-                 ' [chunk, count, mean_us] as "profile" and 262144 as "chunk",'
-                 ' such as the output of diffcache lazy replay with such'
-                 ' chunks.')
-        parser.add_argument(
-            '--threshold', type=_tuning('threshold'), metavar='N',
-            help='Prefetch chunks of the profile that at least N instances'
-                 ' read; below 1: that part of those that read the most'
-                 ' frequent chunk (default: 0.1).')
-        parser.add_argument(
-            '--record', metavar='FILE',
-            help='At the end, write what was read and when to FILE, as a'
-                 ' scenario of diffcache lazy replay with one instance for'
-                 ' each open handle. Reads bypass the page cache.')
-        parser.add_argument(
-            '--hydrate', type=_hydrate, default='none',
-            metavar='none|idle|SECONDS',
-            help='When to fetch the rest of the image: never, while no read'
-                 ' waits, or within SECONDS (default: none).')
-        parser.add_argument(
-            '--rate', type=numbers.whole(1, (1 << 63) - 1), metavar='BYTES',
-            help='Hydrate at most at BYTES per second.')
-        parser.add_argument(
-            '--wait', type=_SECONDS, default=30.0, metavar='SECONDS',
-            help='Fail a read with EIO when no source serves it within SECONDS'
-                 ' (default: 30). Later reads are attempted again.')
-        parser.add_argument(
-            '--workers', type=_tuning('workers'), metavar='N',
-            help='Answer at most N reads at once (default: 64).')
-        parser.add_argument(
-            '--restart-backoff', type=_tuning('restart_backoff'),
-            metavar='SECONDS',
-            help='Wait at most SECONDS before the worker, the process that'
-                 ' answers reads, is started again, if it ends again and'
-                 ' again (default: 5).')
-        parser.add_argument(
-            '--resend', choices=('on', 'off'), default='on',
-            help='When a process of the daemon was killed, have the kernel'
-                 ' send the reads again that it did not answer, where the'
-                 ' kernel can (Linux 6.9); off: answer the copies of them that'
-                 ' the daemon keeps (default: on).')
-        return parser
+    arguments = (
+        cli.Argument('image', metavar='IMAGE',
+                     help='Raw image: a path, or the URL of an HTTP server'
+                          ' that answers Range requests. With --store the ID'
+                          ' of a version, or its first digits.'),
+        cli.Argument('--manifest', metavar='FILE',
+                     help='Manifest of the image (diffcache image manifest,'
+                          ' diffcache version manifest). Every leaf is'
+                          ' verified against it before it is served. May be'
+                          ' omitted for a version whose manifest the store'
+                          ' keeps.'),
+        cli.Argument('--store', metavar='URI',
+                     help='Serve a version of this store of files'
+                          ' (file:///directory). It is served to the end,'
+                          ' though it is deleted or its store is pruned'
+                          ' meanwhile.'),
+        cli.Argument('--key-file', metavar='FILE', type=pathlib.Path,
+                     help='File with the key of the store.'),
+        cli.Argument('--base', metavar='IMAGE', type=pathlib.Path,
+                     help='Base image of the version, if it has one.'),
+        cli.Argument('--mount', required=True, metavar='DIR',
+                     help='Existing folder to mount at.'),
+        cli.Argument('--state', required=True, metavar='DIR',
+                     help='Folder for what was fetched; a later run continues'
+                          ' with it.'),
+        cli.Argument('--group', type=_group, metavar='GROUP',
+                     help='Let members of GROUP read the image, besides this'
+                          ' user and root (default: the group of this'
+                          ' process).'),
+        cli.Argument('--no-prefetch', dest='prefetch', action='store_false',
+                     help='Fetch chunks only when they are read: none of the'
+                          ' profile, and none that continue what is read in'
+                          ' sequence.'),
+        cli.Argument('--profile', metavar='FILE',
+                     help='What earlier boots read: a JSON object with a list'
+                          ' of [chunk, count, mean_us] as "profile" and 262144'
+                          ' as "chunk", such as the output of diffcache lazy'
+                          ' replay with such chunks.'),
+        cli.Argument('--threshold', type=_tuning('threshold'), metavar='N',
+                     help='Prefetch chunks of the profile that at least N'
+                          ' instances read; below 1: that part of those that'
+                          ' read the most frequent chunk (default: 0.1).'),
+        cli.Argument('--record', metavar='FILE',
+                     help='At the end, write what was read and when to FILE,'
+                          ' as a scenario of diffcache lazy replay with one'
+                          ' instance for each open handle. Reads bypass the'
+                          ' page cache.'),
+        cli.Argument('--hydrate', type=_hydrate, default='none',
+                     metavar='none|idle|SECONDS',
+                     help='When to fetch the rest of the image: never, while'
+                          ' no read waits, or within SECONDS (default:'
+                          ' none).'),
+        cli.Argument('--rate', type=cli.rate(), metavar='RATE',
+                     help='Limit how fast the image is hydrated, such as'
+                          ' 20MBps (a bare number: bytes per second).'),
+        cli.Argument('--wait', type=_SECONDS, default=30.0, metavar='SECONDS',
+                     help='Fail a read with EIO when no source serves it'
+                          ' within SECONDS (default: 30). Later reads are'
+                          ' attempted again.'),
+        cli.Argument('--workers', type=_tuning('workers'), metavar='N',
+                     help='Answer at most N reads at once (default: 64).'),
+        cli.Argument('--restart-backoff', type=_tuning('restart_backoff'),
+                     metavar='SECONDS',
+                     help='Wait at most SECONDS before the worker, the process'
+                          ' that answers reads, is started again, if it ends'
+                          ' again and again (default: 5).'),
+        cli.Argument('--no-resend', dest='resend', action='store_false',
+                     help='When a process of the daemon was killed, answer'
+                          ' the copies that the daemon keeps of the reads that'
+                          ' it did not answer. By default the kernel sends'
+                          ' them again, where it can (Linux 6.9).'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         args = parsed_args
@@ -246,8 +209,7 @@ class Serve(quick.Quick, command.Command):
             'mount': os.path.abspath(args.mount),
             'state': os.path.abspath(args.state), 'hydrate': args.hydrate,
             'rate': args.rate, 'wait': args.wait, 'group': args.group,
-            'prefetch': args.prefetch == 'on',
-            'resend': args.resend == 'on',
+            'prefetch': args.prefetch, 'resend': args.resend,
             'tuning': {name: value for name in _TUNING
                        if (value := getattr(args, name)) is not None},
             'profile': args.profile and os.path.abspath(args.profile),
@@ -255,6 +217,7 @@ class Serve(quick.Quick, command.Command):
         if args.store:
             # Loads the version store, which images do not need.
             from diffcache_openstack.cmd.toolbox import lazy_version
+            args.store_config = None
             lazy_version.configure(args, config)
         else:
             _configure_image(args, config)
@@ -309,7 +272,6 @@ class Hydration(columns.FormattableColumn):
     """How the rest of an image is fetched; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Return the mode, what is left, and what is known of the end."""
         known = self._value
         text = f'{known["mode"]}, {known["remaining_bytes"]} bytes left'
         if known['rate'] is not None:
@@ -326,25 +288,19 @@ class Sources(columns.FormattableColumn):
     """Where chunks came from; in tables a line for each source."""
 
     def human_readable(self) -> str:
-        """Return what each source has sent."""
         return '\n'.join(
             f'{source["url"]}: {source["bytes"]} bytes in'
             f' {source["requests"]} requests, {source["failures"]} failures'
             for source in self._value)
 
 
-class Status(quick.Quick, show.ShowOne):
+class Status(quick.ShowOne):
     """Show what diffcache lazy serve has served and fetched."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--state', required=True, metavar='DIR',
-                            help='State folder of a running daemon.')
-        return parser
+    cells = {'hydration': Hydration, 'sources': Sources}
+    arguments = (
+        cli.Argument('--state', required=True, metavar='DIR',
+                     help='State folder of a running daemon.'),)
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        document = _read_status(parsed_args.state)
-        document['hydration'] = Hydration(document['hydration'])
-        document['sources'] = Sources(document['sources'])
-        return list(document), list(document.values())
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
+        return _read_status(args.state)

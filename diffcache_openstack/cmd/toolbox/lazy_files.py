@@ -16,13 +16,12 @@ import json
 import pathlib
 import typing
 
-from cliff import lister
-from cliff import show
 
 from diffcache_openstack.blocks import file_map
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.blocks import operands
 from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import files
 from diffcache_openstack.prefetch import by_file
 from diffcache_openstack.prefetch import carry
@@ -34,22 +33,18 @@ def _files_of(found: file_map.FileMap) -> by_file.Files:
     return by_file.Files(found.known_names(), found.extents)
 
 
-class Files(quick.Quick, lister.Lister):
+class Files(quick.Lister):
     """Show which files of an image boots read, by first read."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            'boots', metavar='BOOTS.json',
-            help='What boots read: a scenario of diffcache lazy replay, as'
-                 ' diffcache lazy serve --record writes it, or a profile.')
-        parser.add_argument(
-            'image', metavar='IMAGE',
-            help='Raw or qcow2 image that was booted.')
-        return parser
+    arguments = (
+        cli.Argument('boots', metavar='BOOTS.json',
+                     help='What boots read: a scenario of diffcache lazy'
+                          ' replay, as diffcache lazy serve --record writes'
+                          ' it, or a profile.'),
+        cli.Argument('image', metavar='IMAGE',
+                     help='Raw or qcow2 image that was booted.'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[tuple[str, ...], list[tuple]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         document = scenarios.read_json(parsed_args.boots)
         found = file_map.read(parsed_args.image)
         known = _files_of(found)
@@ -69,39 +64,33 @@ class Files(quick.Quick, lister.Lister):
             for share in shares]
 
 
-class Carry(quick.Quick, show.ShowOne):
+class Carry(quick.ShowOne):
     """Carry a profile to another image: its next build, or one like it.
 
     A chunk's row goes to where its content is: first by blocks of 4 KiB that
     are equal, then to the files of the same paths.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            'profile', metavar='PROFILE.json',
-            help='Profile of SOURCE: an object with a list of [chunk, count,'
-                 ' mean_us] as "profile" and the bytes of a chunk as "chunk",'
-                 ' such as the output of diffcache lazy replay.')
-        parser.add_argument('source', metavar='SOURCE',
-                            help='Image of the profile; for --by blocks and'
-                                 ' both it has to be raw.')
-        parser.add_argument('target', metavar='TARGET',
-                            help='Image to carry it to.')
-        parser.add_argument(
-            '-o', '--output', required=True, metavar='FILE',
-            help='Profile to write; it appears when it is complete.')
-        parser.add_argument(
-            '--by', choices=('blocks', 'paths', 'both'), default='both',
-            help='Where content is looked for: equal blocks, the same'
-                 ' relative position in files of the same path, or paths'
-                 ' where blocks find less than half of a chunk (default:'
-                 ' both).')
-        return parser
+    arguments = (
+        cli.Argument('profile', metavar='PROFILE.json',
+                     help='Profile of SOURCE: an object with a list of [chunk,'
+                          ' count, mean_us] as "profile" and the bytes of a'
+                          ' chunk as "chunk", such as the output of diffcache'
+                          ' lazy replay.'),
+        cli.Argument('source', metavar='SOURCE',
+                     help='Image of the profile; for --by blocks and both it'
+                          ' has to be raw.'),
+        cli.Argument('target', metavar='TARGET', help='Image to carry it to.'),
+        cli.Argument('-o', '--output', required=True, metavar='FILE',
+                     help='Profile to write; it appears when it is complete.'),
+        cli.Argument('--by', choices=('blocks', 'paths', 'both'),
+                     default='both',
+                     help='Where content is looked for: equal blocks, the same'
+                          ' relative position in files of the same path, or'
+                          ' paths where blocks find less than half of a chunk'
+                          ' (default: both).'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         operands.check_output(args.output, profile=args.profile,
                               source=args.source, target=args.target)
         given, chunk = scenarios.profile_of(
@@ -116,7 +105,7 @@ class Carry(quick.Quick, show.ShowOne):
                 'chunk': chunk, 'profile': profiles.with_means(carried)}))
         found = {'output': args.output, 'chunk': chunk,
                  'chunks': len(rows), 'carried_chunks': len(carried)}
-        return list(found), list(found.values())
+        return found
 
 
 def _by_blocks(source: str, target: str, rows: profiles.Rows, chunk: int

@@ -17,21 +17,17 @@ import time
 from typing import Any
 
 from cliff import columns
-from cliff import lister
-from cliff import show
 
 from diffcache_openstack.blocks.codecs import auto
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import matrix
 from diffcache_openstack.cmd.toolbox import progress
+from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
 
 _AUTO = 'auto'
-
-
-def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
-    return list(fields), list(fields.values())
 
 
 class _Attempts(columns.FormattableColumn):
@@ -48,30 +44,25 @@ class _Attempts(columns.FormattableColumn):
         return [dataclasses.asdict(attempt) for attempt in self._value]
 
 
-class Create(show.ShowOne):
+class Create(quick.ShowOne):
     """Create a patch that turns one image into another."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('base', metavar='BASE',
-                            help='Image the patch starts from.')
-        parser.add_argument('target', metavar='TARGET',
-                            help='Image the patch builds.')
-        parser.add_argument('patch', metavar='PATCH',
-                            help='Patch file to write.')
-        parser.add_argument(
-            '--codec', choices=[_AUTO] + registry.names(), default=_AUTO,
-            help='Format of the patch; auto tries those that may be the '
-                 'smallest and keeps the smallest (default: auto).')
-        parser.add_argument(
-            '--level', type=int, metavar='N',
-            help='Compression level of the patch, 1 to 19: higher is '
-                 'smaller and slower.')
-        return parser
+    arguments = (
+        cli.Argument('base', metavar='BASE',
+                     help='Image the patch starts from.'),
+        cli.Argument('target', metavar='TARGET',
+                     help='Image the patch builds.'),
+        cli.Argument('patch', metavar='PATCH', help='Patch file to write.'),
+        cli.Argument('--codec', choices=[_AUTO] + registry.names(),
+                     default=_AUTO,
+                     help='Format of the patch; auto tries those that may be'
+                          ' the smallest and keeps the smallest (default:'
+                          ' auto).'),
+        cli.Argument('--level', type=int, metavar='N',
+                     help='Compression level of the patch, 1 to 19: higher is'
+                          ' smaller and slower.'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         started = time.monotonic()
         with progress.of(self, 'create') as bar:
             if args.codec == _AUTO:
@@ -82,40 +73,37 @@ class Create(show.ShowOne):
                     args.base, args.target, args.patch, args.level, bar)
                 choice = auto.Choice(info, [auto.Attempt(
                     args.codec, info.patch_size, 'requested')])
-        return _columns(choice.info.to_dict() | {
+        return choice.info.to_dict() | {
             'reason': ('requested' if args.codec != _AUTO
                        else choice.reason),
             'tried': _Attempts(choice.attempts),
-            'seconds': round(time.monotonic() - started, 3)})
+            'seconds': round(time.monotonic() - started, 3)}
 
 
-class Apply(show.ShowOne):
+class Apply(quick.ShowOne):
     """Build the target of a patch from its base and verify it."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('base', metavar='BASE',
-                            help='Image the patch starts from.')
-        parser.add_argument('patch', metavar='PATCH', help='Patch file.')
-        where = parser.add_mutually_exclusive_group(required=True)
-        where.add_argument('output', metavar='OUTPUT', nargs='?',
-                           help='Image to write; it is created once it is '
-                                'complete and verified.')
-        where.add_argument('--in-place', action='store_true',
-                           help='Turn BASE itself into the target. A journal '
-                                'next to it records the changes; after a '
-                                'crash, run the same command again.')
-        parser.add_argument(
-            '--base-manifest', metavar='FILE',
-            help='Manifest of BASE, written by "diffcache image manifest": '
-                 'BASE is not verified again, and where OUTPUT can share '
-                 'blocks with it, only the differing blocks are read. A BASE '
-                 'that was changed since is refused.')
-        return parser
+    arguments = (
+        cli.Argument('base', metavar='BASE',
+                     help='Image the patch starts from.'),
+        cli.Argument('patch', metavar='PATCH', help='Patch file.'),
+        cli.OneOf(cli.Argument('output', metavar='OUTPUT', nargs='?',
+                               help='Image to write; it is created once it is'
+                                    ' complete and verified.'),
+                  cli.Argument('--in-place', action='store_true',
+                               help='Turn BASE itself into the target. A'
+                                    ' journal next to it records the changes;'
+                                    ' after a crash, run the same command'
+                                    ' again.'),
+                  required=True),
+        cli.Argument('--base-manifest', metavar='FILE',
+                     help='Manifest of BASE, written by "diffcache image'
+                          ' manifest": BASE is not verified again, and where'
+                          ' OUTPUT can share blocks with it, only the'
+                          ' differing blocks are read. A BASE that was changed'
+                          ' since is refused.'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         started = time.monotonic()
         output = args.base if args.in_place else args.output
         with progress.of(self, 'apply') as bar:
@@ -124,12 +112,12 @@ class Apply(show.ShowOne):
             self.app.LOG.warning(
                 '%s is not verified: patch %s has no hash of its target',
                 output, args.patch)
-        return _columns({
+        return {
             'output': output,
             'codec': info.codec,
             'target_hash': info.target_hash,
             'target_size': info.target_size,
-            'seconds': round(time.monotonic() - started, 3)})
+            'seconds': round(time.monotonic() - started, 3)}
 
     def _apply(self, args: argparse.Namespace, bar: progress.Bar
                ) -> codec_base.PatchInfo:
@@ -145,55 +133,44 @@ class Apply(show.ShowOne):
         return codec.apply(args.base, args.patch, args.output, bar)
 
 
-class Show(show.ShowOne):
+class Show(quick.ShowOne):
     """Describe a patch."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('patch', metavar='PATCH', help='Patch file.')
-        return parser
+    arguments = (cli.Argument('patch', metavar='PATCH', help='Patch file.'),)
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
-        patch = parsed_args.patch
-        return _columns(registry.detect(patch).info(patch).to_dict())
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
+        patch = args.patch
+        return registry.detect(patch).info(patch).to_dict()
 
 
-class Verify(show.ShowOne):
+class Verify(quick.ShowOne):
     """Check that a patch applies to a base, without writing anything."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('base', metavar='BASE',
-                            help='Image the patch starts from.')
-        parser.add_argument('patch', metavar='PATCH', help='Patch file.')
-        return parser
+    arguments = (
+        cli.Argument('base', metavar='BASE',
+                     help='Image the patch starts from.'),
+        cli.Argument('patch', metavar='PATCH', help='Patch file.'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         codec = registry.detect(args.patch)
         with progress.of(self, 'verify') as bar:
             info = codec.verify(args.base, args.patch, bar)
-        return _columns({
+        return {
             'patch': args.patch,
             'base': args.base,
             'codec': info.codec,
             'target_hash': info.target_hash,
-            'verified': True})
+            'verified': True}
 
 
-class Matrix(lister.Lister):
+class Matrix(quick.Lister):
     """Estimate the patch size of each ordered pair of images."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('images', metavar='IMAGE', nargs='+',
-                            help='Image; at least two.')
-        return parser
+    arguments = (
+        cli.Argument('images', metavar='IMAGE', nargs='+',
+                     help='Image; at least two.'),)
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[list[Any]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         if len(parsed_args.images) < 2:
             raise exceptions.InvalidInput(
                 'A matrix needs at least two images; name more.')

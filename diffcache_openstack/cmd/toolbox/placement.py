@@ -13,6 +13,7 @@
 
 import argparse
 import json
+import math
 import os
 import signal
 import sys
@@ -20,12 +21,12 @@ import threading
 import time
 import typing
 
-from cliff import lister
-from cliff import show
 
-from diffcache_openstack.cmd.toolbox import numbers
+from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import units
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import explain
 from diffcache_openstack.placement import figures
@@ -37,49 +38,24 @@ from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement import whatif
 
 
-def _add_solver_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--solver',
-        default='auto',
-        help='auto, ilp (proves optima of small instances) or greedy (the'
-        " paper's Algorithm 1); default: auto.",
-    )
-    parser.add_argument(
-        '--time-limit',
-        type=numbers.positive(),
-        metavar='S',
-        help='Stop after S seconds and return the best placement found'
-        ' (default: no limit).',
-    )
-    parser.add_argument(
-        '--threads',
-        type=numbers.whole(1),
-        default=1,
-        metavar='N',
-        help='Threads of the solver (default: 1).',
-    )
-    _add_hops(parser)
-
-
-def _add_instance(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('instance', metavar='INSTANCE.json',
-                        help='Problem instance to read.')
-
-
-def _add_placement(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument('placement', metavar='PLACEMENT.json',
-                        help='Placement to read.')
-
-
-def _add_hops(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--hops',
-        type=numbers.whole(1),
-        default=1,
-        metavar='N',
-        help='Apply at most N patches one after another to build an image'
-        ' (default: 1, as in the paper).',
-    )
+_HOPS = cli.Argument(
+    '--hops', type=cli.whole(1), default=1, metavar='N',
+    help='Apply at most N patches one after another to build an image'
+         ' (default: 1, as in the paper).')
+_INSTANCE = cli.Argument('instance', metavar='INSTANCE.json',
+                         help='Problem instance to read.')
+_PLACEMENT = cli.Argument('placement', metavar='PLACEMENT.json',
+                          help='Placement to read.')
+_SOLVER = (
+    cli.Argument('--solver', default='auto',
+                 help='auto, ilp (proves optima of small instances) or greedy'
+                      " (the paper's Algorithm 1); default: auto."),
+    cli.Argument('--time-limit', type=cli.seconds(), metavar='SECONDS',
+                 help='Stop after so long, such as 90 or 5m, and return the'
+                      ' best placement found (default: no limit).'),
+    cli.Argument('--threads', type=cli.whole(1), default=1, metavar='N',
+                 help='Threads of the solver (default: 1).'),
+    _HOPS)
 
 
 def _write_placement(placement: placements.Placement, path: str) -> None:
@@ -88,8 +64,7 @@ def _write_placement(placement: placements.Placement, path: str) -> None:
             part.write_text(json.dumps(placement.to_dict()) + '\n')
     except OSError as error:
         raise exceptions.InvalidInput(
-            f'{path}: {error.strerror}; choose another --output'
-        )
+            f'{path}: {error.strerror}; choose another --output')
 
 
 def _check_writable(path: str) -> None:
@@ -97,8 +72,7 @@ def _check_writable(path: str) -> None:
     folder = os.path.dirname(path) or '.'
     if not os.path.isdir(folder) or os.path.isdir(path):
         raise exceptions.InvalidInput(
-            f'{path}: cannot be written; choose another --output'
-        )
+            f'{path}: cannot be written; choose another --output')
 
 
 class _Watcher:
@@ -140,8 +114,7 @@ class _Watcher:
             gap = max(0.0, 1.0 - progress.lower_bound_s / progress.cost_s)
         self._stream.write(
             f'\r{progress.seconds:6.1f} s  {progress.stage:<16}'
-            f' cost {progress.cost_s:.6g} s, gap {gap:.2%} '
-        )
+            f' cost {progress.cost_s:.6g} s, gap {gap:.2%} ')
         self._stream.flush()
         self._drawn = True
 
@@ -154,296 +127,201 @@ def _solution_fields(solution: base.Solution) -> dict[str, typing.Any]:
         'proved_optimal': solution.proved_optimal,
         'seconds': round(solution.seconds, 3),
         'templates': len(solution.placement.templates),
-        'patches': len(solution.placement.patches),
-    }
+        'patches': len(solution.placement.patches)}
 
 
 def _solver_options(args: argparse.Namespace) -> dict[str, typing.Any]:
     return {
         'time_limit': args.time_limit,
         'hops': args.hops,
-        'threads': args.threads,
-    }
+        'threads': args.threads}
 
 
-class Solve(show.ShowOne):
+class Solve(quick.ShowOne):
     """Compute which templates and patches each host should cache.
 
     Ctrl-C stops the solver early and writes the best placement found so far.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        _add_instance(parser)
-        parser.add_argument(
-            '--output',
-            required=True,
-            metavar='PLACEMENT.json',
-            help='Placement to write.',
-        )
-        _add_solver_options(parser)
-        return parser
+    arguments = (
+        _INSTANCE,
+        cli.Argument('--output', required=True, metavar='PLACEMENT.json',
+                     help='Placement to write.'),
+        *_SOLVER)
 
-    def take_action(self, parsed_args: argparse.Namespace):
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         _check_writable(args.output)
         solver = base.load(args.solver)
         instance = instances.load(args.instance)
         begin = time.process_time()
         with _Watcher(sys.stderr) as watcher:
             solution = solver.solve(
-                instance,
-                progress=watcher,
-                stop=watcher.stop,
-                **_solver_options(args),
-            )
+                instance, progress=watcher, stop=watcher.stop,
+                **_solver_options(args))
         spent = time.process_time() - begin
         _write_placement(solution.placement, args.output)
         fields = _solution_fields(solution)
         fields['cpu_seconds'] = round(spent, 3)
-        return list(fields), list(fields.values())
+        return fields
 
 
-class Evaluate(show.ShowOne):
+class Evaluate(quick.ShowOne):
     """Compute the cost of a cache placement and check that it is feasible."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        _add_instance(parser)
-        _add_placement(parser)
-        _add_hops(parser)
-        return parser
+    arguments = (_INSTANCE, _PLACEMENT, _HOPS)
 
-    def take_action(self, parsed_args: argparse.Namespace):
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         instance = instances.load(args.instance)
         placement = placements.load(args.placement)
         result = cost.evaluate(instance, placement, args.hops)
-        fields = {
+        return {
             'total_cost_s': result.total_cost_s,
             'mean_service_s': result.mean_service_s,
             'feasible': result.feasible,
-            'errors': list(result.errors),
-        }
-        return list(fields), list(fields.values())
+            'errors': list(result.errors)}
 
 
-class Explain(lister.Lister):
+class Explain(quick.Lister):
     """List what each placed object saves and which requests read it."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        _add_instance(parser)
-        _add_placement(parser)
-        parser.add_argument(
-            '--host', type=numbers.whole(1), help='Only this host (1..K).'
-        )
-        _add_hops(parser)
-        return parser
+    arguments = (
+        _INSTANCE,
+        _PLACEMENT,
+        cli.Argument('--host', type=cli.whole(1),
+                     help='Only this host (1..K).'),
+        _HOPS)
 
-    def take_action(self, parsed_args: argparse.Namespace):
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         args = parsed_args
         instance = instances.load(args.instance)
         placement = placements.load(args.placement)
         if args.host and args.host > instance.host_count:
             raise exceptions.InvalidInput(
-                f'--host: there are {instance.host_count} hosts'
-            )
-        columns = (
-            'host', 'object', 'mb', 'requests', 'saves_s', 'evicted', 'why',
-        )
-        rows = [
-            (
-                reason.host,
-                '->'.join(str(t) for t in reason.key),
-                reason.megabytes,
-                reason.requests,
-                round(reason.saves_s, 3),
-                reason.eviction,
-                reason.why,
-            )
+                f'--host: there are {instance.host_count} hosts')
+        return ('host', 'object', 'mb', 'requests', 'saves_s', 'evicted',
+                'why'), [
+            (reason.host, '->'.join(str(t) for t in reason.key),
+             reason.megabytes, reason.requests, round(reason.saves_s, 3),
+             reason.eviction, reason.why)
             for reason in explain.explain(instance, placement, args.hops)
-            if args.host in (None, reason.host)
-        ]
-        return columns, rows
+            if args.host in (None, reason.host)]
 
 
-class Plan(show.ShowOne):
+_TERMS = replan.Terms()
+
+
+class Plan(quick.ShowOne):
     """Plan the transition from the present cache placement to a better one.
 
     The field "placed" of the instance lists what hosts hold now. If the
     transfers cost more than they save, the present placement is kept.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        defaults = replan.Terms()
-        _add_instance(parser)
-        parser.add_argument('--output', metavar='PLACEMENT.json',
-                            help='Placement to write.')
-        parser.add_argument(
-            '--period',
-            type=numbers.positive(),
-            default=defaults.period_s,
-            metavar='S',
-            help='Seconds that the request rates of the instance cover.',
-        )
-        parser.add_argument(
-            '--horizon',
-            type=numbers.positive(),
-            default=defaults.horizon_s,
-            metavar='S',
-            help='Seconds that the new placement is expected to last.',
-        )
-        parser.add_argument(
-            '--move-weight',
-            type=numbers.real(0),
-            default=defaults.move_weight,
-            metavar='W',
-            help='Seconds of service time that one second of transfer counts'
-            ' as.',
-        )
-        parser.add_argument(
-            '--max-rate',
-            type=numbers.positive(),
-            metavar='MBPS',
-            help='Limit of the transfer rate to each host, in Mbit/s.',
-        )
-        parser.add_argument(
-            '--window',
-            type=numbers.positive(),
-            default=defaults.fill.window_s,
-            metavar='S',
-            help='Seconds per day in which transfers run.',
-        )
-        _add_solver_options(parser)
-        return parser
+    arguments = (
+        _INSTANCE,
+        cli.Argument('--output', metavar='PLACEMENT.json',
+                     help='Placement to write.'),
+        cli.Argument('--period', type=cli.seconds(), default=_TERMS.period_s,
+                     metavar='SECONDS',
+                     help='Time that the request rates of the instance cover'
+                          ' (default: %(default)g).'),
+        cli.Argument('--horizon', type=cli.seconds(), metavar='SECONDS',
+                     default=_TERMS.horizon_s,
+                     help='Time that the new placement is expected to last'
+                          ' (default: %(default)g).'),
+        cli.Argument('--move-weight', type=cli.real(0), metavar='W',
+                     default=_TERMS.move_weight,
+                     help='Seconds of service time that one second of'
+                          ' transfer counts as (default: %(default)g).'),
+        cli.Argument('--max-rate', type=cli.bandwidth, metavar='RATE',
+                     help='Limit the transfers to each host, such as 20MBps'
+                          ' (a bare number: Mbit/s).'),
+        cli.Argument('--window', type=cli.seconds(), metavar='SECONDS',
+                     default=_TERMS.fill.window_s,
+                     help='Time per day in which transfers run (default:'
+                          ' %(default)g).'),
+        *_SOLVER)
 
-    def take_action(self, parsed_args: argparse.Namespace):
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         if args.solver != 'auto':
             raise exceptions.InvalidInput(
-                '--solver: only auto weighs what moving costs'
-            )
+                '--solver: only auto weighs what moving costs')
         if args.output:
             _check_writable(args.output)
         instance = instances.load(args.instance)
         terms = replan.Terms(
-            period_s=args.period,
-            horizon_s=args.horizon,
+            period_s=args.period, horizon_s=args.horizon,
             move_weight=args.move_weight,
-            fill=replan.FillLimits(args.max_rate, args.window),
-        )
+            fill=replan.FillLimits(args.max_rate, args.window))
         with _Watcher(sys.stderr) as watcher:
             plan = replan.replan(
-                instance,
-                terms,
-                progress=watcher,
-                stop=watcher.stop,
-                **_solver_options(args),
-            )
+                instance, terms, progress=watcher, stop=watcher.stop,
+                **_solver_options(args))
         if args.output:
             _write_placement(plan.placement, args.output)
-        fields = {
+        return {
             'changed': plan.changed,
             'moves': len(plan.moves),
             'drops': len(plan.drops),
             'wan_mb': plan.wan_mb,
             'peer_mb': plan.peer_mb,
-            'fill_s': {
-                str(h): round(s, 3) for h, s in sorted(plan.fill_s.items())
-            },
+            'fill_s': {str(h): round(s, 3)
+                       for h, s in sorted(plan.fill_s.items())},
             'cost_before_s': plan.cost_before_s,
             'cost_after_s': plan.cost_after_s,
             'saving_per_hour_s': plan.saving_per_hour_s,
-            'lower_bound_s': plan.solution.lower_bound_s,
-        }
-        return list(fields), list(fields.values())
+            'lower_bound_s': plan.solution.lower_bound_s}
 
 
-class WhatIf(show.ShowOne):
+class WhatIf(quick.ShowOne):
     """Estimate the savings if hosts, capacity or links were different."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        _add_instance(parser)
-        parser.add_argument(
-            '--add-hosts',
-            type=numbers.whole(0),
-            default=0,
-            metavar='N',
-            help='Add N hosts, which take a share of the requests.',
-        )
-        parser.add_argument(
-            '--add-capacity',
-            type=numbers.real(),
-            default=0.0,
-            metavar='MB',
-            help='Add MB to the capacity of each host; negative: subtract.',
-        )
-        parser.add_argument(
-            '--repo',
-            type=numbers.positive(),
-            metavar='MBPS',
-            help='Bandwidth from the repository, in Mbit/s.',
-        )
-        parser.add_argument(
-            '--peer',
-            type=numbers.positive(),
-            metavar='MBPS',
-            help='Bandwidth between hosts of the site, in Mbit/s.',
-        )
-        parser.add_argument(
-            '--demand',
-            type=numbers.positive(),
-            default=1.0,
-            metavar='X',
-            help='Multiply all request rates by X.',
-        )
-        parser.add_argument(
-            '--objective',
-            choices=sorted(objectives.OBJECTIVES),
-            default='seconds',
-            help='Minimize seconds of waiting (default), or bytes from the'
-            ' repository.',
-        )
-        _add_solver_options(parser)
-        return parser
+    arguments = (
+        _INSTANCE,
+        cli.Argument('--add-hosts', type=cli.whole(0), default=0,
+                     metavar='N',
+                     help='Add N hosts, which take a share of the requests.'),
+        cli.Argument('--add-capacity', metavar='SIZE', default=0,
+                     type=cli.size(-math.inf, bare=units.MB),
+                     help='Add so much capacity to each host, such as 50GB (a'
+                          ' bare number: MB); less with =-50GB.'),
+        cli.Argument('--repository-rate', type=cli.bandwidth, metavar='RATE',
+                     help='Bandwidth from the repository, such as 200Mbps (a'
+                          ' bare number: Mbit/s).'),
+        cli.Argument('--peer-rate', type=cli.bandwidth, metavar='RATE',
+                     help='Bandwidth between hosts of the site, such as'
+                          ' 10Gbps (a bare number: Mbit/s).'),
+        cli.Argument('--demand-factor', type=cli.positive(), default=1.0,
+                     metavar='X', help='Multiply all request rates by X.'),
+        cli.Argument('--objective', choices=sorted(objectives.OBJECTIVES),
+                     default='seconds',
+                     help='Minimize seconds of waiting (default), or bytes'
+                          ' from the repository.'),
+        *_SOLVER)
 
-    def take_action(self, parsed_args: argparse.Namespace):
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         solver = base.load(args.solver)
         instance = instances.load(args.instance)
         change = whatif.Change(
-            hosts=args.add_hosts,
-            capacity_mb=args.add_capacity,
-            repo_mbps=args.repo,
-            peer_mbps=args.peer,
-            demand=args.demand,
-        )
+            hosts=args.add_hosts, capacity_mb=args.add_capacity / units.MB,
+            repo_mbps=args.repository_rate, peer_mbps=args.peer_rate,
+            demand=args.demand_factor)
         if change == whatif.Change():
             raise exceptions.InvalidInput(
-                'what-if: name a change, for instance --add-hosts 1'
-            )
+                'what-if: name a change, for instance --add-hosts 1')
         objective = objectives.OBJECTIVES[args.objective]
         with _Watcher(sys.stderr) as watcher:
             def find(case, seconds):
                 return solver.solve(
-                    case,
-                    progress=watcher,
-                    stop=watcher.stop,
-                    **{**_solver_options(args), 'time_limit': seconds},
-                )
+                    case, progress=watcher, stop=watcher.stop,
+                    **{**_solver_options(args), 'time_limit': seconds})
 
             result = whatif.compare(
-                instance,
-                change,
-                lambda case: objective.solve_afresh(
+                instance, change, lambda case: objective.solve_afresh(
                     case, find, time_limit=args.time_limit, hops=args.hops),
-                args.hops,
-            )
+                args.hops)
         before, after = result.before, result.after
-        fields = {
+        return {
             'mean_before_s': before.mean_s,
             'mean_after_s': after.mean_s,
             'saving': result.saving,
@@ -454,60 +332,41 @@ class WhatIf(show.ShowOne):
             'objective': objective.name,
             'mean_wan_before_mb': before.mean_wan_mb,
             'mean_wan_after_mb': after.mean_wan_mb,
-            'saving_wan': result.saving_wan,
-        }
-        return list(fields), list(fields.values())
+            'saving_wan': result.saving_wan}
 
 
-class Simulate(show.ShowOne):
+class Simulate(quick.ShowOne):
     """Draw one of the paper's simulated figures."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--figure', type=int, choices=sorted(figures.FIGURES),
-            required=True, help='Number of the figure in the paper.',
-        )
-        parser.add_argument(
-            '--output',
-            required=True,
-            metavar='FILE.png',
-            help='Image file to write; its data is written to FILE.csv.',
-        )
-        parser.add_argument(
-            '--seeds',
-            type=numbers.whole(1),
-            default=3,
-            metavar='N',
-            help='Instances averaged for each point.',
-        )
-        parser.add_argument('--solver', default='auto', metavar='NAME',
-                            help='Solver to use (default: auto).')
-        return parser
+    arguments = (
+        cli.Argument('--figure', type=int, choices=sorted(figures.FIGURES),
+                     required=True, help='Number of the figure in the paper.'),
+        cli.Argument('--output', required=True, metavar='FILE.png',
+                     help='Image file to write; its data is written to'
+                          ' FILE.csv.'),
+        cli.Argument('--seeds', type=cli.whole(1), default=3, metavar='N',
+                     help='Instances averaged for each point.'),
+        cli.Argument('--solver', default='auto', metavar='NAME',
+                     help='Solver to use (default: auto).'))
 
-    def take_action(self, parsed_args: argparse.Namespace):
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         if not args.output.lower().endswith('.png'):
             raise exceptions.InvalidInput(
-                f'--output: {args.output} must end in .png'
-            )
+                f'--output: {args.output} must end in .png')
         _check_writable(args.output)
         solver = base.load(args.solver)
         figure = figures.FIGURES[args.figure]
-        rows = figures.points(
-            figure, solver, args.seeds, progress=self._progress
-        )
+        rows = figures.points(figure, solver, args.seeds,
+                              progress=self._progress)
         figures.write(figure, rows, args.output)
         saved = [1 - row[1] / row[2] for row in rows]
-        fields = {
+        return {
             'figure': figure.number,
             'points': len(rows),
             'png': args.output,
             'csv': figures.csv_path(args.output),
             'least_saving': min(saved),
-            'largest_saving': max(saved),
-        }
-        return list(fields), list(fields.values())
+            'largest_saving': max(saved)}
 
     def _progress(self, done: int, total: int) -> None:
         if sys.stderr.isatty():

@@ -15,20 +15,27 @@ Before a command runs, cliff searches the metadata of all installed packages,
 which takes longer than many commands.
 """
 
+import argparse
 import importlib.metadata
 import re
 import sys
 from typing import Any
+from typing import ClassVar
 
 from cliff import command
+from cliff import lister
+from cliff import show
 import stevedore
 from stevedore import extension
+
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 
 # The output format that a command line selects.
 _FORMAT = re.compile('\0(?:-f\0?|--format[=\0])(?P<name>json|value)(?:\0|$)')
 
 
-class Quick(command.Command):
+class Quick(cli.Command):
     """Mixin for cliff commands, before cliff's own class: starts quickly.
 
     The command has no hooks, and loads only the formatter that the command
@@ -41,7 +48,6 @@ class Quick(command.Command):
         self._hooks = []
 
     def get_epilog(self) -> str:
-        """Return nothing: the command belongs to this distribution."""
         return ''
 
     def _load_formatter_plugins(self) -> stevedore.ExtensionManager[Any]:
@@ -55,3 +61,30 @@ class Quick(command.Command):
         return stevedore.ExtensionManager.make_test_instance(
             [extension.Extension(entry.name, entry, made, made())],
             self.formatter_namespace)
+
+
+class Command(Quick, command.Command):
+    """A command that prints nothing, or what it says itself."""
+
+
+class Lister(Quick, lister.Lister):
+    """A command that prints a table."""
+
+
+class ShowOne(Quick, show.ShowOne):
+    """A command that prints fields.
+
+    :cvar cells: by field, how a table shows it, if not as a list or a dict
+    """
+
+    cells: ClassVar[dict[str, Any]] = {}
+
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
+        """Do what the command does; return the fields to print."""
+        raise NotImplementedError
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        found = self.fields(parsed_args)
+        return tuple(found), tuple(
+            self.cells.get(name, cells.cell)(value)
+            for name, value in found.items())

@@ -15,11 +15,10 @@ import argparse
 import typing
 
 from cliff import columns
-from cliff import command
-from cliff import show
 
-from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import groups
 from diffcache_openstack.ssdcache import control
@@ -29,14 +28,6 @@ from diffcache_openstack.ssdcache import simulation
 
 # Of a curve in a table, at most.
 _SHOWN = 20
-
-
-class _Device(columns.FormattableColumn):
-    """Fields of the device."""
-
-    def human_readable(self) -> str:
-        return ', '.join(f'{name} {value}'
-                         for name, value in self._value.items())
 
 
 class _Volumes(columns.FormattableColumn):
@@ -63,7 +54,8 @@ def _lost(losses: list[tuple[int, int]]) -> str:
     return f', {count} bytes lost by the origin from {losses[0][0]} on'
 
 
-_BLOCKS = numbers.whole(0, simulation.MAX_CAPACITY)
+_BLOCKS = cli.blocks(0, simulation.MAX_CAPACITY)
+_BYTES = cli.size(0, simulation.MAX_CAPACITY)
 
 
 def _dirty_max(text: str) -> str:
@@ -80,72 +72,61 @@ def _volume(text: str) -> server.Volume:
         raise argparse.ArgumentTypeError(str(error))
 
 
-def _add_discard_dirty(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--discard-dirty', action='store_true',
-        help='Lose blocks that only the cache has and that cannot be written'
-             ' back: the volume has older ones.')
+_DISCARD_DIRTY = cli.Argument(
+    '--discard-dirty', action='store_true',
+    help='Lose blocks that only the cache has and that cannot be written'
+         ' back: the volume has older ones.')
 
 
-def _add_device(parser: argparse.ArgumentParser) -> None:
-    """Add where the cache is, and where it is reached."""
-    parser.add_argument(
-        '--device', required=True, metavar='FILE',
-        help='Block device or file for the cached blocks.')
-    parser.add_argument('--socket', required=True, metavar='PATH',
-                        help='Unix socket of NBD.')
-    parser.add_argument(
-        '--socket-group', metavar='GROUP',
-        help='Group whose members may connect to the socket of NBD, besides'
-             ' this user, who has to belong to it.')
-    parser.add_argument('--control', required=True, metavar='PATH',
-                        help='Unix socket for the other commands.')
-    parser.add_argument(
-        '--state', metavar='DIR', default=server.default_state(),
-        help='Directory to note in that the device failed, or that it has'
-             ' blocks which a volume lacks; must survive a restart of the'
-             ' host (default: %(default)s).')
-    parser.add_argument(
-        '--capacity', required=True, metavar='BLOCKS', type=_BLOCKS,
-        help='Size of the cache, in blocks of 4 KiB.')
-    parser.add_argument(
-        '--format', action='store_true', dest='is_new',
-        help='Make the device an empty cache. What it has is lost.')
+_DEVICE = (
+    cli.Argument('--device', required=True, metavar='FILE',
+                 help='Block device or file for the cached blocks.'),
+    cli.Argument('--socket', required=True, metavar='PATH',
+                 help='Unix socket of NBD.'),
+    cli.Argument('--socket-group', metavar='GROUP',
+                 help='Group whose members may connect to the socket of NBD,'
+                      ' besides this user, who has to belong to it.'),
+    cli.Argument('--control', required=True, metavar='PATH',
+                 help='Unix socket for the other commands.'),
+    cli.Argument('--state', metavar='DIR', default=server.default_state(),
+                 help='Directory to note in that the device failed, or that it'
+                      ' has blocks which a volume lacks; must survive a'
+                      ' restart of the host (default: %(default)s).'),
+    cli.Argument('--capacity', required=True, metavar='BLOCKS', type=_BLOCKS,
+                 help='Size of the cache, such as 100GiB, or a number of'
+                      ' blocks of 4 KiB.'),
+    cli.Argument('--format', action='store_true', dest='is_new',
+                 help='Make the device an empty cache. What it has is lost.'))
 
 
-def _add_rules(parser: argparse.ArgumentParser) -> None:
-    """Add which blocks are cached, for how long, and followed."""
-    parser.add_argument(
-        '--evict', choices=simulation.EVICTIONS, default='lru',
-        help='Which block leaves a full partition (default: lru).')
-    parser.add_argument(
-        '--admission', metavar='N', type=int, default=1,
-        choices=range(1, server.MAX_ADMISSION + 1),
-        help='Cache a block at the N-th reference to it within as many'
-             ' references as the volume\'s limit, unless the volume has'
-             ' a number of its own (default: 1).')
-    parser.add_argument(
-        '--sequential-cutoff', metavar='BYTES', type=_BLOCKS, default=0,
-        help='Do not cache what a request adds after this many bytes in'
-             ' sequence, unless the volume has a number of its own; 0 for'
-             ' never (default: 0).')
-    parser.add_argument(
-        '--dirty-max', metavar='BLOCKS|PERCENT%', type=_dirty_max,
-        default='50%',
-        help='The most blocks of a volume in the mode write-back that only'
-             ' the cache has, or their share of the volume\'s limit'
-             ' (default: 50%%).')
-    parser.add_argument(
-        '--dirty-age', metavar='SECONDS', type=_BLOCKS, default=30,
-        help='Write a block back after this time (default: 30).')
-    parser.add_argument(
-        '--samples', metavar='BLOCKS', type=_BLOCKS,
-        default=server.SAMPLES,
-        help='Follow so many blocks of each volume for its curve, at most;'
-             ' 0 for none (default: %(default)s).')
+_RULES = (
+    cli.Argument('--evict', choices=simulation.EVICTIONS, default='lru',
+                 help='Which block leaves a full partition (default: lru).'),
+    cli.Argument('--admission', metavar='N', type=int, default=1,
+                 choices=range(1, server.MAX_ADMISSION + 1),
+                 help='Cache a block at the N-th reference to it within as'
+                      " many references as the volume's limit, unless the"
+                      ' volume has a number of its own (default: 1).'),
+    cli.Argument('--sequential-cutoff', metavar='SIZE', type=_BYTES,
+                 default=0,
+                 help='Do not cache what a request adds after this many bytes'
+                      ' in sequence, unless the volume has a number of its'
+                      ' own; 0 for never (default: 0).'),
+    cli.Argument('--dirty-max', metavar='BLOCKS|PERCENT%', type=_dirty_max,
+                 default='50%',
+                 help='The most blocks of a volume in the mode write-back that'
+                      " only the cache has, or their share of the volume's"
+                      ' limit (default: 50%%).'),
+    cli.Argument('--dirty-age', metavar='SECONDS', type=cli.whole(0),
+                 default=30,
+                 help='Write a block back after this time (default: 30).'),
+    cli.Argument('--samples', metavar='BLOCKS', type=_BLOCKS,
+                 default=server.SAMPLES,
+                 help='Follow so many blocks of each volume for its curve, at'
+                      ' most; 0 for none (default: %(default)s).'))
 
 
-class Serve(quick.Quick, command.Command):
+class Serve(quick.Command):
     """Serve volumes over NBD behind a cache on an SSD.
 
     Prints one line of JSON when clients can connect: the
@@ -154,23 +135,21 @@ class Serve(quick.Quick, command.Command):
     that "diffcache ssdcache attach" added are served again, too.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        _add_device(parser)
-        parser.add_argument(
-            '--volume', action='append', type=_volume, default=[],
-            metavar='NAME=ORIGIN[,mode=MODE][,limit=BLOCKS]'
-                    '[,sequential=BYTES][,admission=N]',
-            help='Volume, and what it is: see "diffcache ssdcache attach". The'
-                 ' mode is'
-                 ' write-through (default), write-back, write-around or'
-                 ' pass-through; the limit is the most blocks that it has in'
-                 ' the cache (default: an equal part of what the limits of'
-                 ' others leave); for sequential and admission see'
-                 ' --sequential-cutoff and --admission. May be repeated.')
-        _add_rules(parser)
-        _add_discard_dirty(parser)
-        return parser
+    arguments = (
+        *_DEVICE,
+        cli.Argument('--volume', action='append', type=_volume, default=[],
+                     metavar='NAME=ORIGIN[,mode=MODE][,limit=BLOCKS]'
+                             '[,sequential=BYTES][,admission=N]',
+                     help='Volume, and what it is: see "diffcache ssdcache'
+                          ' attach". The mode is write-through (default),'
+                          ' write-back, write-around or pass-through; the'
+                          ' limit is the most blocks that it has in the cache'
+                          ' (default: an equal part of what the limits of'
+                          ' others leave); for sequential and admission see'
+                          ' --sequential-cutoff and --admission. May be'
+                          ' repeated.'),
+        *_RULES,
+        _DISCARD_DIRTY)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         args = parsed_args
@@ -185,46 +164,49 @@ class Serve(quick.Quick, command.Command):
                 '--socket-group', args.socket_group)))
 
 
-class _Control(quick.Quick, show.ShowOne):
-    """Base of the commands that a running cache executes."""
+_CONTROL = cli.Argument(
+    '--control', required=True, metavar='PATH',
+    help='Socket that "diffcache ssdcache serve" was given.')
+_NAME = cli.Argument('name', metavar='NAME', help='Volume.')
+_ORIGIN = (
+    'path of a file or block device, nbd://HOST[:PORT]/EXPORT,'
+    ' nbd+unix:///EXPORT?socket=PATH, or json: and the options of a block'
+    ' device of QEMU, which qemu-storage-daemon opens.')
+
+
+class _Control(quick.ShowOne):
+    """Base of the commands that a running cache executes.
+
+    :cvar COMMAND: what the cache calls it
+    """
 
     COMMAND: str
+    cells = {'device': cells.Line, 'volumes': _Volumes}
+    arguments: cli.Arguments = (_CONTROL,)
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--control', required=True, metavar='PATH',
-            help='Socket that "diffcache ssdcache serve" was given.')
-        return parser
+    def request(self, args: argparse.Namespace) -> dict[str, typing.Any]:
+        """Return what the cache is sent with the command."""
+        return {}
 
-    def _run(self, args: argparse.Namespace, **fields: typing.Any
-             ) -> tuple[list[str], list[typing.Any]]:
-        status = control.send(args.control, self.COMMAND, **fields)
-        return ['device', 'volumes'], [_Device(status['device']),
-                                       _Volumes(status['volumes'])]
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
+        status = control.send(args.control, self.COMMAND,
+                              **self.request(args))
+        return {name: status[name] for name in ('device', 'volumes')}
 
 
 class _VolumeControl(_Control):
     """Base of the commands that concern one volume."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('name', metavar='NAME', help='Volume.')
-        return parser
+    arguments: cli.Arguments = (_NAME,)
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        return self._run(parsed_args, volume=parsed_args.name)
+    def request(self, args: argparse.Namespace) -> dict[str, typing.Any]:
+        return {'volume': args.name}
 
 
 class Status(_Control):
     """Show the state of a running cache and of its volumes."""
 
     COMMAND = 'status'
-
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        return self._run(parsed_args)
 
 
 class Epoch(_Control):
@@ -236,10 +218,6 @@ class Epoch(_Control):
 
     COMMAND = 'epoch'
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        return self._run(parsed_args)
-
 
 class _Steps(columns.FormattableColumn):
     """Sizes where the hits of a curve become more."""
@@ -250,40 +228,59 @@ class _Steps(columns.FormattableColumn):
                          for size, hits in shown)
 
 
-class Curve(quick.Quick, show.ShowOne):
+class Curve(quick.ShowOne):
     """Show what was requested of a volume in its last epoch.
 
     References to blocks that are cached if there is room, how many different
     blocks they are, the hits of caches of all sizes, and mean latencies.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--control', required=True, metavar='PATH',
-            help='Socket that "diffcache ssdcache serve" was given.')
-        parser.add_argument('name', metavar='NAME', help='Volume.')
-        return parser
+    cells = {'hits': _Steps}
+    arguments = (_CONTROL, _NAME)
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        found = control.curve(parsed_args.control, parsed_args.name)
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
+        found = control.curve(args.control, args.name)
         if found is None:
             raise exceptions.NotFound(
-                f'No epoch of volume {parsed_args.name} has ended; use'
+                f'No epoch of volume {args.name} has ended; use'
                 ' "diffcache ssdcache epoch".')
-        return list(found), [
-            {'hits': _Steps, 'hit': _Device, 'miss': _Device}.get(
-                name, lambda value: value)(value)
-            for name, value in found.items()]
+        return found
 
 
-def _add_admission(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument(
-        '--admission', metavar='N', type=int,
-        choices=range(server.MAX_ADMISSION + 1),
-        help='Cache a block at the N-th reference to it; 0 for the number that'
-             f' the cache was started with{text}.')
+def _settings(**defaults: typing.Any) -> list[cli.Argument]:
+    """Return the options of a volume that can be changed while it is in use.
+
+    :param defaults: of a new volume; what has none is required
+    """
+    def option(name: str, text: str, **more: typing.Any) -> cli.Argument:
+        if name in defaults:
+            more['default'] = defaults[name]
+            text += ' (default: %(default)s)'
+        return cli.Argument(
+            f'--{name}', help=f'{text}.',
+            required=bool(defaults) and name not in defaults, **more)
+
+    return [
+        option('limit', 'Cache at most so much of the volume, such as 2GiB, or'
+               ' a number of blocks of 4 KiB', metavar='BLOCKS',
+               type=_BLOCKS),
+        option('mode', 'What the cache does with reads and writes',
+               choices=server.MODES),
+        option('sequential-cutoff', 'Do not cache what a request adds after'
+               ' so much in sequence; 0 for never', metavar='SIZE',
+               type=_BYTES),
+        option('admission', 'Cache a block at the N-th reference to it; 0 for'
+               ' the number that the cache was started with', metavar='N',
+               type=int, choices=range(server.MAX_ADMISSION + 1))]
+
+
+def _given(args: argparse.Namespace) -> dict[str, typing.Any]:
+    """Return the settings that the options are, as the cache calls them."""
+    found = {'limit': args.limit, 'mode': args.mode,
+             'sequential': args.sequential_cutoff,
+             'admission': args.admission}
+    return {name: value for name, value in found.items()
+            if value is not None}
 
 
 class Attach(_VolumeControl):
@@ -296,39 +293,18 @@ class Attach(_VolumeControl):
 
     COMMAND = 'attach'
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('origin', metavar='ORIGIN',
-                            help='What the volume is: path of a file or'
-                                 ' block device, nbd://HOST[:PORT]/EXPORT,'
-                                 ' nbd+unix:///EXPORT?socket=PATH, or json:'
-                                 ' and the options of a block device of'
-                                 ' QEMU, which qemu-storage-daemon opens.')
-        parser.add_argument('--limit', metavar='BLOCKS', type=_BLOCKS,
-                            required=True,
-                            help='The most blocks that the volume has in the'
-                                 ' cache.')
-        parser.add_argument('--mode', choices=server.MODES,
-                            default=server.MODES[0],
-                            help='What the cache does with reads and writes'
-                                 ' (default: %(default)s).')
-        parser.add_argument('--sequential-cutoff', metavar='BYTES',
-                            type=_BLOCKS, default=0,
-                            help='Do not cache what a request adds after this'
-                                 ' many bytes in sequence; 0 for never'
-                                 ' (default: 0).')
-        _add_admission(parser, ' (default: 0)')
-        parser.set_defaults(admission=0)
-        return parser
+    arguments = (
+        cli.Argument('origin', metavar='ORIGIN',
+                     help=f'What the volume is: {_ORIGIN}'),
+        *_settings(**{'mode': server.MODES[0], 'sequential-cutoff': 0,
+                      'admission': 0}))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        args = parsed_args
-        return self._run(args, volume=args.name,
-                         origin=server.absolute(args.origin), mode=args.mode,
-                         limit=args.limit, sequential=args.sequential_cutoff,
-                         **({'admission': args.admission} if args.admission
-                            else {}))
+    def request(self, args: argparse.Namespace) -> dict[str, typing.Any]:
+        wanted = {**super().request(args), **_given(args),
+                  'origin': server.absolute(args.origin)}
+        if not args.admission:
+            del wanted['admission']
+        return wanted
 
 
 class Recover(_VolumeControl):
@@ -343,17 +319,14 @@ class Recover(_VolumeControl):
 
     COMMAND = 'recover'
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('origin', metavar='ORIGIN',
-                            help='Present origin of the volume, as for'
-                                 ' "diffcache ssdcache attach".')
-        return parser
+    arguments = (
+        cli.Argument('origin', metavar='ORIGIN',
+                     help='Present origin of the volume, as for "diffcache'
+                          ' ssdcache attach".'),)
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        return self._run(parsed_args, volume=parsed_args.name,
-                         origin=server.absolute(parsed_args.origin))
+    def request(self, args: argparse.Namespace) -> dict[str, typing.Any]:
+        return {**super().request(args),
+                'origin': server.absolute(args.origin)}
 
 
 class Resize(_VolumeControl):
@@ -381,29 +354,10 @@ class Set(_VolumeControl):
 
     COMMAND = 'set'
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--limit', metavar='BLOCKS', type=_BLOCKS,
-            help='The most blocks that the volume has in the cache.')
-        parser.add_argument('--mode', choices=server.MODES,
-                            help='What the cache does with reads and writes.')
-        parser.add_argument('--sequential-cutoff', metavar='BYTES',
-                            type=_BLOCKS,
-                            help='Do not cache what a request adds after this'
-                                 ' many bytes in sequence; 0 for never.')
-        _add_admission(parser, '')
-        return parser
+    arguments = _settings()
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        args = parsed_args
-        fields = {'limit': args.limit, 'mode': args.mode,
-                  'sequential': args.sequential_cutoff,
-                  'admission': args.admission}
-        return self._run(args, volume=args.name, **{
-            field: value for field, value in fields.items()
-            if value is not None})
+    def request(self, args: argparse.Namespace) -> dict[str, typing.Any]:
+        return {**super().request(args), **_given(args)}
 
 
 class Flush(_VolumeControl):
@@ -437,15 +391,11 @@ class GuestEnded(_VolumeControl):
 class _Discard(_VolumeControl):
     """Base of the commands after which a volume has no cached blocks."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        _add_discard_dirty(parser)
-        return parser
+    arguments = (_DISCARD_DIRTY,)
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        fields = {'discard_dirty': True} if parsed_args.discard_dirty else {}
-        return self._run(parsed_args, volume=parsed_args.name, **fields)
+    def request(self, args: argparse.Namespace) -> dict[str, typing.Any]:
+        discard = {'discard_dirty': True} if args.discard_dirty else {}
+        return {**super().request(args), **discard}
 
 
 class Invalidate(_Discard):

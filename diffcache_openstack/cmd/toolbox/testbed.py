@@ -15,10 +15,10 @@ import argparse
 import pathlib
 from typing import Any
 
-from cliff import show
 
+from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import units
 from diffcache_openstack.embedded import report
 from diffcache_openstack.embedded import site
 from diffcache_openstack.embedded import testbed
@@ -28,55 +28,52 @@ from diffcache_openstack.embedded import testbed
 _CAPACITIES = (5 / 7, 8 / 7, 8 / 7)
 
 
-class Run(show.ShowOne):
+class Run(quick.ShowOne):
     """Serve images at an embedded site in four modes and compare them."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('images', nargs='+', metavar='IMAGE',
-                            help='Raw disk image; at least two.')
-        parser.add_argument('--state', required=True, metavar='DIR',
-                            help='Directory for all images, patches, caches '
-                                 'and results.')
-        parser.add_argument('--wan', type=float, default=200.0,
-                            metavar='MBITS',
-                            help='Bandwidth of the link to the repository in '
-                                 'Mbit/s (default: 200).')
-        parser.add_argument('--lan', type=float, default=10000.0,
-                            metavar='MBITS',
-                            help='Bandwidth of each host\'s link to its peers '
-                                 'in Mbit/s (default: 10000).')
-        parser.add_argument('--local', type=float, default=10000.0,
-                            metavar='MBITS',
-                            help='Bandwidth of copies on one host in the '
-                                 'cost model, in Mbit/s (default: 10000).')
-        parser.add_argument('--capacity', action='append', metavar='SIZE',
-                            help='Cache capacity of a host, such as 300MB; '
-                                 'repeat for each host (default: three hosts '
-                                 'with 5/7, 8/7 and 8/7 of the mean image).')
-        parser.add_argument('--requests', type=int, default=15, metavar='N',
-                            help='Requests to serve (default: 15).')
-        parser.add_argument('--seed', type=int, default=1, metavar='N',
-                            help='Seed of the random requests (default: 1).')
-        parser.add_argument('--solver', default='greedy', metavar='NAME',
-                            help='Solver that computes the plan '
-                                 '(default: greedy).')
-        return parser
+    arguments = (
+        cli.Argument('images', nargs='+', metavar='IMAGE',
+                     help='Raw disk image; at least two.'),
+        cli.Argument('--state', required=True, metavar='DIR',
+                     help='Directory for all images, patches, caches and'
+                          ' results.'),
+        cli.Argument('--wan', type=cli.bandwidth, default=200.0,
+                     metavar='RATE',
+                     help='Bandwidth of the link to the repository, such as'
+                          ' 200Mbps (a bare number: Mbit/s; default: 200).'),
+        cli.Argument('--lan', type=cli.bandwidth, default=10000.0,
+                     metavar='RATE',
+                     help="Bandwidth of each host's link to its peers (a bare"
+                          ' number: Mbit/s; default: 10000).'),
+        cli.Argument('--local', type=cli.bandwidth, default=10000.0,
+                     metavar='RATE',
+                     help='Bandwidth of copies on one host in the cost model'
+                          ' (a bare number: Mbit/s; default: 10000).'),
+        cli.Argument('--capacity', action='append', metavar='SIZE',
+                     type=cli.size(),
+                     help='Cache capacity of a host, such as 300MB; repeat for'
+                          ' each host (default: three hosts with 5/7, 8/7 and'
+                          ' 8/7 of the mean image).'),
+        cli.Argument('--requests', type=cli.whole(1), default=15, metavar='N',
+                     help='Requests to serve (default: 15).'),
+        cli.Argument('--seed', type=int, default=1, metavar='N',
+                     help='Seed of the random requests (default: 1).'),
+        cli.Argument('--solver', default='greedy', metavar='NAME',
+                     help='Solver that computes the plan (default: greedy).'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
-        images = [self._image(name) for name in parsed_args.images]
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
+        images = [self._image(name) for name in args.images]
         if len(images) < 2:
             raise exceptions.InvalidInput(
                 'One image has no other to be patched from; name at least '
                 'two.')
-        links = site.LinkSpec(parsed_args.wan, parsed_args.lan,
-                              parsed_args.local)
+        links = site.LinkSpec(args.wan, args.lan,
+                              args.local)
         setup = testbed.Setup(
-            self._hosts(parsed_args, images), links,
-            requests=parsed_args.requests, seed=parsed_args.seed,
-            solver=parsed_args.solver)
-        state = pathlib.Path(parsed_args.state).resolve()
+            self._hosts(args, images), links,
+            requests=args.requests, seed=args.seed,
+            solver=args.solver)
+        state = pathlib.Path(args.state).resolve()
         result = testbed.run(images, setup, state, self._report)
         report.write_json(result.document, state / 'testbed.json')
         if not result.document['identical']:
@@ -87,7 +84,7 @@ class Run(show.ShowOne):
         for mode, found in result.document['modes'].items():
             for field in ('mean_s', 'mean_filled_s', 'wan_bytes'):
                 columns[f'{mode}_{field}'] = found[field]
-        return list(columns), list(columns.values())
+        return columns
 
     def _report(self, text: str) -> None:
         print(text, file=self.app.stderr, flush=True)
@@ -104,10 +101,7 @@ class Run(show.ShowOne):
     def _hosts(args: argparse.Namespace, images: list[testbed.Image]
                ) -> tuple[site.HostSpec, ...]:
         if args.capacity:
-            try:
-                sizes = [units.parse_size(text) for text in args.capacity]
-            except ValueError as error:
-                raise exceptions.InvalidInput(f'--capacity: {error}.')
+            sizes = args.capacity
         else:
             data = [image.path.stat().st_blocks * 512 for image in images]
             mean = sum(data) / len(data)

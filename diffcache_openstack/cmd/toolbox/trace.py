@@ -15,14 +15,12 @@ import argparse
 import typing
 
 from cliff import columns
-from cliff import command
-from cliff import show
 
 from diffcache_openstack.blocks import operands
-from diffcache_openstack.cmd.toolbox import cells
-from diffcache_openstack.cmd.toolbox import numbers
 from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.ssdcache import curves
 from diffcache_openstack.ssdcache import partition
 from diffcache_openstack.ssdcache import server
@@ -32,27 +30,6 @@ from diffcache_openstack.ssdcache.sizing import base
 _TRACE_HELP = (
     'Requests, one per line: time_us,volume,op,offset,length with op r or w,'
     ' and bytes; or the binary form.')
-
-
-class _Volumes(columns.FormattableColumn):
-    """Numbers of each volume, a line each."""
-
-    def human_readable(self) -> str:
-        return '\n'.join(f'{name}: {_words(values)}'
-                         for name, values in self._value.items())
-
-
-class _Numbers(columns.FormattableColumn):
-    """Several numbers under names."""
-
-    def human_readable(self) -> str:
-        return _words(self._value)
-
-
-def _words(values: dict[str, float]) -> str:
-    return ', '.join(f'{name} {value:.4g}' if isinstance(value, float)
-                     else f'{name} {value}'
-                     for name, value in values.items())
 
 
 def _named(parse: typing.Callable[[str], typing.Any]
@@ -72,17 +49,16 @@ def _named(parse: typing.Callable[[str], typing.Any]
     return parse_all
 
 
+_BLOCKS_OF = _named(cli.whole(0, base.MAX_CAPACITY))
+
+
 def _seconds(text: str) -> int:
     """Return microseconds."""
-    parse = numbers.real(1e-6, simulation.MAX_OCCUPANCY_S)
+    parse = cli.seconds(1e-6, simulation.MAX_OCCUPANCY_S)
     return round(parse(text) * 1e6)
 
 
-class _Lines(columns.FormattableColumn):
-    """Sentences, a line each."""
-
-    def human_readable(self) -> str:
-        return '\n'.join(self._value)
+cli.measured('seconds', _seconds)
 
 
 class _Rounded(columns.FormattableColumn):
@@ -119,7 +95,7 @@ def _table(curve: dict[str, typing.Any]) -> str:
 
 def _sizes_of(text: str) -> list[int]:
     """Parse SIZE,..."""
-    parse = numbers.whole(0, curves.MAX_SIZE)
+    parse = cli.whole(0, curves.MAX_SIZE)
     sizes = [parse(part) for part in text.split(',')]
     if len(sizes) > curves.MAX_SIZES:
         raise argparse.ArgumentTypeError(
@@ -127,7 +103,7 @@ def _sizes_of(text: str) -> list[int]:
     return sizes
 
 
-class Curve(quick.Quick, show.ShowOne):
+class Curve(quick.ShowOne):
     """Show how many requests of a trace caches of any size would hit.
 
     The hits are those of an LRU cache that the volume has for itself. They
@@ -135,41 +111,35 @@ class Curve(quick.Quick, show.ShowOne):
     cache has were referenced since the one before to the same block.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
-        parser.add_argument(
-            '--method', choices=curves.METHODS, default=curves.EXACT,
-            help='exact: distances of all references; shards: of those to a'
-                 ' sample of the blocks, which takes little memory and is'
-                 ' faster (default: exact).')
-        sample = parser.add_mutually_exclusive_group()
-        sample.add_argument(
-            '--rate', type=numbers.real(1e-6, 1),
-            help='Part of the blocks to sample with --method shards.')
-        sample.add_argument(
-            '--samples', metavar='N',
-            type=numbers.whole(1, curves.MAX_SAMPLES),
-            help='Most blocks of a volume to sample with --method shards'
-                 f' (default: {curves.SAMPLES}).')
-        parser.add_argument(
-            '--block', metavar='BYTES',
-            type=numbers.whole(1, curves.MAX_BLOCK),
-            default=curves.BLOCK,
-            help=f'Size of a block (default: {curves.BLOCK}).')
-        parser.add_argument(
-            '--sizes', type=_sizes_of, metavar='BLOCKS,...',
-            help='Cache sizes to show hits of (default: those at which the'
-                 ' hits change, 100 of them at most).')
-        parser.add_argument(
-            '--writes', choices=('allocate', 'ignore'), default='allocate',
-            help='Whether writes are references as reads are, or left out'
-                 ' (default: allocate).')
-        return parser
+    cells = {'volumes': _Curves, 'seconds': _Rounded,
+             'references_per_second': _Rounded}
+    arguments = (
+        cli.Argument('trace', metavar='TRACE', help=_TRACE_HELP),
+        cli.Argument('--method', choices=curves.METHODS, default=curves.EXACT,
+                     help='exact: distances of all references; shards: of'
+                          ' those to a sample of the blocks, which takes'
+                          ' little memory and is faster (default: exact).'),
+        cli.OneOf(cli.Argument('--rate', type=cli.real(1e-6, 1),
+                               help='Part of the blocks to sample with'
+                                    ' --method shards.'),
+                  cli.Argument('--samples', metavar='N',
+                               type=cli.whole(1, curves.MAX_SAMPLES),
+                               help='Most blocks of a volume to sample with'
+                                    ' --method shards (default:'
+                                    f' {curves.SAMPLES}).')),
+        cli.Argument('--block', metavar='SIZE',
+                     type=cli.size(1, curves.MAX_BLOCK),
+                     default=curves.BLOCK,
+                     help=f'Size of a block (default: {curves.BLOCK}).'),
+        cli.Argument('--sizes', type=_sizes_of, metavar='BLOCKS,...',
+                     help='Cache sizes to show hits of (default: those at'
+                          ' which the hits change, 100 of them at most).'),
+        cli.Argument('--writes', choices=('allocate', 'ignore'),
+                     default='allocate',
+                     help='Whether writes are references as reads are, or left'
+                          ' out (default: allocate).'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         with progress.of(self, 'curve') as bar:
             document = curves.analyse(args.trace, _analysis(args),
                                       args.sizes, bar)
@@ -180,11 +150,7 @@ class Curve(quick.Quick, show.ShowOne):
                     'The hits of volume %s are those of a sample of about %d'
                     ' blocks, which says little; sample more with --rate or'
                     ' --samples, or choose --method exact', name, count)
-        shown = {'volumes': _Curves, 'seconds': _Rounded,
-                 'references_per_second': _Rounded}
-        return list(document), [
-            shown[name](value) if name in shown else value
-            for name, value in document.items()]
+        return document
 
 
 def _analysis(args: argparse.Namespace) -> curves.Analysis:
@@ -202,15 +168,12 @@ def _analysis(args: argparse.Namespace) -> curves.Analysis:
         samples=samples)
 
 
-class Pack(quick.Quick, command.Command):
+class Pack(quick.Command):
     """Write a trace in its binary form, which is faster to read."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
-        parser.add_argument('packed', metavar='PACKED',
-                            help='File to write.')
-        return parser
+    arguments = (
+        cli.Argument('trace', metavar='TRACE', help=_TRACE_HELP),
+        cli.Argument('packed', metavar='PACKED', help='File to write.'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         operands.check_output(parsed_args.packed, trace=parsed_args.trace)
@@ -223,7 +186,7 @@ class Pack(quick.Quick, command.Command):
 _POLICIES = ('latency', 'wss', 'priority', 'fairness', 'sla', 'static',
              'pooled')
 # Weights, and microseconds.
-_POSITIVE = numbers.positive(1e12)
+_POSITIVE = cli.positive(1e12)
 
 
 def _target(text: str) -> base.Target:
@@ -234,70 +197,62 @@ def _target(text: str) -> base.Target:
         raise argparse.ArgumentTypeError(str(error))
 
 
-class Partition(quick.Quick, show.ShowOne):
+class Partition(quick.ShowOne):
     """Divide an SSD cache among the volumes of a trace.
 
     A policy decides by the curves of the volumes (see "trace curve"), and
     explains its decisions.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
-        parser.add_argument(
-            '--capacity', required=True, metavar='BLOCKS',
-            type=numbers.whole(0, base.MAX_CAPACITY),
-            help='Size of the cache, in blocks.')
-        parser.add_argument(
-            '--policy', required=True, choices=_POLICIES,
-            help='latency: the least latency of all references; wss: in'
-                 ' proportion to the blocks of the volumes; priority: the'
-                 ' volume with the highest weight first; fairness: the least'
-                 ' hit ratio as large as possible; sla: the targets of'
-                 ' --sla, then latency; static: in proportion to weights;'
-                 ' pooled: --min is reserved, the rest is shared.')
-        parser.add_argument(
-            '--step', type=numbers.whole(1, base.MAX_CAPACITY), default=1,
-            metavar='BLOCKS',
-            help='Make sizes multiples of so many blocks (default: 1).')
-        parser.add_argument(
-            '--weights', type=_named(_POSITIVE), default={},
-            metavar='VOLUME=N,...',
-            help='Weights, shares or priorities of volumes (default: 1).')
-        blocks = _named(numbers.whole(0, base.MAX_CAPACITY))
-        parser.add_argument(
-            '--min', type=blocks, default={}, metavar='VOLUME=BLOCKS,...',
-            help='Least sizes of volumes (default: 0).')
-        parser.add_argument(
-            '--max', type=blocks, default={}, metavar='VOLUME=BLOCKS,...',
-            help='Largest sizes of volumes (default: the capacity).')
-        parser.add_argument(
-            '--sla', type=_named(_target), default={},
-            metavar='VOLUME=TARGET,...',
-            help='Targets for --policy sla: hit:RATIO or'
-                 ' latency:MICROSECONDS, the mean of all references.')
-        parser.add_argument(
-            '--hit-us', type=_POSITIVE, default=100.0,
-            metavar='MICROSECONDS',
-            help='Latency of a hit (default: 100).')
-        parser.add_argument(
-            '--miss-us', type=_POSITIVE, default=5000.0,
-            metavar='MICROSECONDS',
-            help='Latency of a miss (default: 5000).')
-        parser.add_argument(
-            '--block', metavar='BYTES',
-            type=numbers.whole(1, curves.MAX_BLOCK),
-            default=curves.BLOCK,
-            help=f'Size of a block (default: {curves.BLOCK}).')
-        parser.add_argument(
-            '--writes', choices=('allocate', 'ignore'), default='allocate',
-            help='Whether writes are references as reads are, or left out'
-                 ' (default: allocate).')
-        return parser
+    cells = {'infeasible': cells.Lines, 'explain': cells.Lines,
+             'objective': _Rounded}
+    arguments = (
+        cli.Argument('trace', metavar='TRACE', help=_TRACE_HELP),
+        cli.Argument('--capacity', required=True, metavar='N',
+                     type=cli.whole(0, base.MAX_CAPACITY),
+                     help='Size of the cache, in blocks of --block.'),
+        cli.Argument('--policy', required=True, choices=_POLICIES,
+                     help='latency: the least latency of all references; wss:'
+                          ' in proportion to the blocks of the volumes;'
+                          ' priority: the volume with the highest weight'
+                          ' first; fairness: the least hit ratio as large as'
+                          ' possible; sla: the targets of --sla, then latency;'
+                          ' static: in proportion to weights; pooled: --min is'
+                          ' reserved, the rest is shared.'),
+        cli.Argument('--step', type=cli.whole(1, base.MAX_CAPACITY), default=1,
+                     metavar='BLOCKS',
+                     help='Make sizes multiples of so many blocks (default:'
+                          ' 1).'),
+        cli.Argument('--weights', type=_named(_POSITIVE), default={},
+                     metavar='VOLUME=N,...',
+                     help='Weights, shares or priorities of volumes (default:'
+                          ' 1).'),
+        cli.Argument('--min', type=_BLOCKS_OF, default={},
+                     metavar='VOLUME=BLOCKS,...',
+                     help='Least sizes of volumes (default: 0).'),
+        cli.Argument('--max', type=_BLOCKS_OF, default={},
+                     metavar='VOLUME=BLOCKS,...',
+                     help='Largest sizes of volumes (default: the capacity).'),
+        cli.Argument('--sla', type=_named(_target), default={},
+                     metavar='VOLUME=TARGET,...',
+                     help='Targets for --policy sla: hit:RATIO or'
+                          ' latency:MICROSECONDS, the mean of all'
+                          ' references.'),
+        cli.Argument('--hit-us', type=_POSITIVE, default=100.0,
+                     metavar='MICROSECONDS',
+                     help='Latency of a hit (default: 100).'),
+        cli.Argument('--miss-us', type=_POSITIVE, default=5000.0,
+                     metavar='MICROSECONDS',
+                     help='Latency of a miss (default: 5000).'),
+        cli.Argument('--block', metavar='SIZE',
+                     type=cli.size(1, curves.MAX_BLOCK), default=curves.BLOCK,
+                     help=f'Size of a block (default: {curves.BLOCK}).'),
+        cli.Argument('--writes', choices=('allocate', 'ignore'),
+                     default='allocate',
+                     help='Whether writes are references as reads are, or left'
+                          ' out (default: allocate).'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        args = parsed_args
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         if args.sla and args.policy != 'sla':
             raise base.SizingError(
                 f'--sla: the policy {args.policy} has no targets; choose'
@@ -306,22 +261,16 @@ class Partition(quick.Quick, show.ShowOne):
             found = curves.read(args.trace, curves.Analysis(
                 block=args.block, writes=args.writes == 'allocate'), bar)
         wishes = partition.Wishes(args.weights, args.min, args.max, args.sla)
-        document = partition.partition(
+        return partition.partition(
             wishes.volumes(found), args.policy,
             base.Cache(args.capacity, args.step, args.hit_us, args.miss_us))
-        shown = {'sizes': _Numbers, 'predicted': _Volumes,
-                 'infeasible': _Lines, 'explain': _Lines,
-                 'objective': _Rounded}
-        return list(document), [
-            shown[name](value) if name in shown else value
-            for name, value in document.items()]
 
 
 # As in the paper.
 _EPOCH_US = 120_000_000
 
 
-class Simulate(quick.Quick, show.ShowOne):
+class Simulate(quick.ShowOne):
     """Simulate an SSD cache with the requests of a trace.
 
     Plays the requests, in their order, to the same code that caches volumes
@@ -329,74 +278,60 @@ class Simulate(quick.Quick, show.ShowOne):
     had.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
-        parser.add_argument(
-            '--capacity', required=True, metavar='BLOCKS',
-            type=numbers.whole(1, simulation.MAX_CAPACITY),
-            help='Size of the cache, in blocks of 4 KiB.')
-        parser.add_argument(
-            '--mode', required=True, choices=simulation.MODES,
-            help='How volumes share the cache. partitioned: each has blocks of'
-                 ' its own, as many as --sizes says; unified: one eviction'
-                 ' order over the blocks of all volumes; dynamic: --policy'
-                 ' sizes the partitions after each epoch, by what was'
-                 ' referenced in it.')
-        parser.add_argument(
-            '--sizes', metavar='VOLUME=BLOCKS,...',
-            type=_named(numbers.whole(0, simulation.MAX_CAPACITY)),
-            help='Size of the partition of each volume.')
-        parser.add_argument(
-            '--policy', choices=_POLICIES,
-            help='How to size partitions with --mode dynamic (default:'
-                 ' latency; see "trace partition").')
-        parser.add_argument(
-            '--epoch', metavar='SECONDS', type=_seconds,
-            help='Length of an epoch with --mode dynamic, in the time of the'
-                 ' trace (default: 120).')
-        parser.add_argument(
-            '--shortest-epoch', metavar='SECONDS', type=_seconds,
-            help='Let epochs of --mode dynamic end early, after so many'
-                 ' seconds at the soonest, when hits are no longer those that'
-                 ' curves predicted (default: none ends early).')
-        parser.add_argument(
-            '--evict', choices=simulation.EVICTIONS, default='lru',
-            help='Which block leaves a full partition (default: lru).')
-        parser.add_argument(
-            '--writes', choices=('allocate', 'ignore'), default='allocate',
-            help='Whether writes are cached as reads are, or left out as if'
-                 ' they were not in the trace (default: allocate).')
-        parser.add_argument(
-            '--admission', metavar='N', default=1,
-            type=numbers.whole(1, server.MAX_ADMISSION),
-            help='Cache a block at the N-th reference to it within as many'
-                 ' references as the partition has blocks (default: 1).')
-        parser.add_argument(
-            '--sequential', metavar='BYTES', default=0,
-            type=numbers.whole(0, simulation.MAX_SEQUENTIAL),
-            help='Do not cache what requests read or write after this many'
-                 ' bytes in sequence; 0: cache it (default: 0).')
-        parser.add_argument(
-            '--occupancy', metavar='SECONDS', type=_seconds,
-            help='Show the blocks of each volume at this interval, in the'
-                 ' time of the trace.')
-        return parser
+    arguments = (
+        cli.Argument('trace', metavar='TRACE', help=_TRACE_HELP),
+        cli.Argument('--capacity', required=True, metavar='BLOCKS',
+                     type=cli.blocks(1, simulation.MAX_CAPACITY),
+                     help='Size of the cache, such as 100GiB, or a number of'
+                          ' blocks of 4 KiB.'),
+        cli.Argument('--mode', required=True, choices=simulation.MODES,
+                     help='How volumes share the cache. partitioned: each has'
+                          ' blocks of its own, as many as --sizes says;'
+                          ' unified: one eviction order over the blocks of all'
+                          ' volumes; dynamic: --policy sizes the partitions'
+                          ' after each epoch, by what was referenced in it.'),
+        cli.Argument('--sizes', metavar='VOLUME=BLOCKS,...',
+                     type=_named(cli.blocks(0, simulation.MAX_CAPACITY)),
+                     help='Size of the partition of each volume.'),
+        cli.Argument('--policy', choices=_POLICIES,
+                     help='How to size partitions with --mode dynamic'
+                          ' (default: latency; see "trace partition").'),
+        cli.Argument('--epoch', metavar='SECONDS', type=_seconds,
+                     help='Length of an epoch with --mode dynamic, in the time'
+                          ' of the trace (default: 120).'),
+        cli.Argument('--shortest-epoch', metavar='SECONDS', type=_seconds,
+                     help='Let epochs of --mode dynamic end early, after so'
+                          ' many seconds at the soonest, when hits are no'
+                          ' longer those that curves predicted (default: none'
+                          ' ends early).'),
+        cli.Argument('--evict', choices=simulation.EVICTIONS, default='lru',
+                     help='Which block leaves a full partition (default:'
+                          ' lru).'),
+        cli.Argument('--writes', choices=('allocate', 'ignore'),
+                     default='allocate',
+                     help='Whether writes are cached as reads are, or left out'
+                          ' as if they were not in the trace (default:'
+                          ' allocate).'),
+        cli.Argument('--admission', metavar='N', default=1,
+                     type=cli.whole(1, server.MAX_ADMISSION),
+                     help='Cache a block at the N-th reference to it within as'
+                          ' many references as the partition has blocks'
+                          ' (default: 1).'),
+        cli.Argument('--sequential', metavar='SIZE', default=0,
+                     type=cli.size(0, simulation.MAX_SEQUENTIAL),
+                     help='Do not cache what requests read or write after this'
+                          ' many bytes in sequence; 0: cache it (default:'
+                          ' 0).'),
+        cli.Argument('--occupancy', metavar='SECONDS', type=_seconds,
+                     help='Show the blocks of each volume at this interval, in'
+                          ' the time of the trace.'))
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[typing.Any]]:
-        args = parsed_args
-        document = simulation.simulate(args.trace, simulation.Scenario(
+    def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
+        return simulation.simulate(args.trace, simulation.Scenario(
             capacity=args.capacity, sizes=_sizes(args), evict=args.evict,
             ignore_writes=args.writes == 'ignore', admission=args.admission,
             sequential=args.sequential, occupancy_us=args.occupancy,
             **_epochs(args)))
-        shown = {'volumes': _Volumes, 'total': _Numbers,
-                 **dict.fromkeys(('occupancy', 'sizes', 'decisions'),
-                                 cells.Rows)}
-        return list(document), [
-            shown[name](value) if name in shown else value
-            for name, value in document.items()]
 
 
 def _epochs(args: argparse.Namespace) -> dict[str, typing.Any]:

@@ -15,30 +15,25 @@ import argparse
 import pathlib
 from typing import Any
 
-from cliff import show
 
 from diffcache_openstack.cmd.toolbox import progress
 from diffcache_openstack.cmd.toolbox import quick
 from diffcache_openstack.cmd.toolbox import version
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.versions import version_store
 
 
-class _Key(quick.Quick, show.ShowOne):
+class _Key(quick.ShowOne):
     """Options of the commands about keys."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        version.add_store_options(parser)
-        return parser
+    arguments: cli.Arguments = version.STORE
 
 
 class Show(_Key):
     """Show which keys a store has, and what former keys still seal."""
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
-        return version.columns(
-            version.open_to_read(parsed_args).keys().to_dict())
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
+        return version.open_to_read(args).keys().to_dict()
 
 
 class Rotate(_Key):
@@ -48,19 +43,16 @@ class Rotate(_Key):
     are rewritten. Keep the file with the former key until then.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--new-key-file', metavar='FILE', type=pathlib.Path,
-            required=True, help='File with the new key: 32 bytes or 64 '
-            'hexadecimal digits.')
-        return parser
+    arguments = (
+        cli.Argument('--new-key-file', metavar='FILE', type=pathlib.Path,
+                     required=True,
+                     help='File with the new key: 32 bytes or 64 hexadecimal'
+                          ' digits.'),)
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
-        new = version_store.read_key(parsed_args.new_key_file)
-        store = version.open_store(parsed_args).rotate_key(new)
-        return version.columns(store.keys().to_dict())
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
+        new = version_store.read_key(args.new_key_file)
+        store = version.open_store(args).rotate_key(new)
+        return store.keys().to_dict()
 
 
 class Rewrite(_Key):
@@ -69,26 +61,21 @@ class Rewrite(_Key):
     It can be interrupted at any time; the next run does the rest.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--rate', type=version.parse_rate, metavar='MB/s',
-            help='Rewrite at most so many megabytes per second; saves are '
-                 'possible in the pauses.')
-        return parser
+    arguments = (
+        cli.Argument('--rate', type=version.RATE, metavar='RATE',
+                     help='Limit how fast packs are rewritten, such as 20MBps'
+                          ' (a bare number: MB per second); saves are'
+                          ' possible in the pauses.'),)
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
         with progress.of(self, 'rewrite') as bar:
-            now = version.open_store(parsed_args).rewrite_all_keys(
-                version_store.Job(bar, parsed_args.rate))
-        return version.columns(now.to_dict())
+            now = version.open_store(args).rewrite_all_keys(
+                version_store.Job(bar, args.rate))
+        return now.to_dict()
 
 
 class Retire(_Key):
     """Drop former keys from a store of which all packs are rewritten."""
 
-    def take_action(self, parsed_args: argparse.Namespace
-                    ) -> tuple[list[str], list[Any]]:
-        return version.columns(
-            version.open_store(parsed_args).retire_keys().to_dict())
+    def fields(self, args: argparse.Namespace) -> dict[str, Any]:
+        return version.open_store(args).retire_keys().to_dict()

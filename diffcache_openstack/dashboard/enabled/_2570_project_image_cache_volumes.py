@@ -9,9 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The SSD cache of a volume: a tab of its page."""
+"""The SSD cache of a volume: a tab of its page, and of its server's."""
 
 FEATURE = 'image_cache_volumes'
 EXTRA_TABS = {
     'openstack_dashboard.dashboards.project.volumes.tabs.VolumeDetailTabs':
-    ('diffcache_openstack.dashboard.ssd_caches.tabs.ProjectVolumeTab',)}
+    ('diffcache_openstack.dashboard.ssd_caches.tabs.ProjectVolumeTab',),
+    'openstack_dashboard.dashboards.project.instances.tabs.InstanceDetailTabs':
+    ('diffcache_openstack.dashboard.ssd_caches.tabs.ServerVolumesTab',)}

@@ -26,6 +26,9 @@ from diffcache_openstack.dashboard.ssd_caches import curves
 from diffcache_openstack.dashboard.ssd_caches import tables
 
 
+_LOST = _('Lost by the storage, in bytes')
+
+
 class OverviewTab(tabs.Tab):
     """State and capacity."""
 
@@ -132,6 +135,29 @@ class ProjectVolumeTab(_VolumeTab):
         return {}
 
 
+class ServerVolumesTab(tabs.Tab):
+    """On Horizon's own page of a server: its volumes in the SSD cache."""
+
+    name = _('SSD Cache')
+    slug = 'image_cache_ssd_cache'
+    preload = False
+    permissions = ('openstack.services.diffcache',)
+    policy_rules = (('diffcache', 'diffcache:volume_caches:list'),)
+    template_name = 'image_cache/ssd_caches/_server.html'
+
+    def get_context_data(self, request: http.HttpRequest,
+                         **kwargs: typing.Any) -> dict[str, typing.Any]:
+        """Return a section for each volume, those with losses first."""
+        volumes = []
+        with api.reported(request, _('Could not list the volumes')):
+            volumes = sorted(
+                api.client(request).volume_caches(
+                    server_id=self.tab_group.kwargs['instance_id']),
+                key=lambda volume: (not volume.losses, volume.id))
+        return {'sections': [(volume.id, _of_server(volume))
+                             for volume in volumes]}
+
+
 class VolumeTabs(tabs.DetailTabsGroup):
     """All tabs of a volume in an SSD cache."""
 
@@ -151,10 +177,16 @@ def _fields(volume):
         (_('Target'), volume.sla or formats.NOTHING),
         (_('Last report'), formats.instant(volume.updated_at))]
     if volume.losses:
-        found.insert(2, (_('Lost by the storage, in bytes'),
-                         ', '.join(volume.losses)))
+        found.insert(2, (_LOST, ', '.join(volume.losses)))
     # Only operators see hosts.
     return ([(_('Host'), volume.host)] if volume.host else []) + found
+
+
+def _of_server(volume):
+    """Return what is shown of a volume on the page of its server."""
+    shown = (_('Mode'), _('State'), _('Size'), _('Not written back'), _LOST)
+    return [(_('Hits'), tables.hit_ratio(volume)), *(
+        field for field in _fields(volume) if field[0] in shown)]
 
 
 def _references(volume, curve):

@@ -94,7 +94,7 @@ def begin_deleting(session: orm.Session, version_id: str,
     if row.protected:
         raise exceptions.Conflict(
             f'Cannot delete version {version_id}: it is protected. Remove the'
-            f' protection first (openstack server version set --unprotect'
+            f' protection first (openstack server version set --unprotected'
             f' {version_id}).')
     if row.state == versions.SAVING:
         raise exceptions.Conflict(

@@ -93,7 +93,7 @@ def unknown_template(template_id: str) -> exceptions.NotFound:
     """Return the error for an image that the caller cannot see."""
     return exceptions.NotFound(
         f'Template {template_id} is not in the catalogue; see "openstack'
-        f' image cache object list" for those that are.')
+        f' image cache image list" for those that are.')
 
 
 def list_patches(session: listing.Reader,

@@ -119,7 +119,7 @@ class FilesTests:
         self.assertTrue(self._absent(set(second) - set(first)))
 
     def test_nothing_comes_where_nothing_is_prefetched(self):
-        guest = self._serve('--prefetch', 'off')
+        guest = self._serve('--no-prefetch')
         self._read(guest / 'first')
         self.assertEqual(0, self._read_status()['prefetched'])
         self.assertGreater(len(self._absent(self.chunks['first'])), 8)

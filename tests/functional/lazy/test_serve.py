@@ -173,13 +173,13 @@ class LazyServeTest(serving.ServingTest):
         self.assertEqual(1, self._status()['sources'][0]['requests'])
 
     def test_killed_workers_are_not_noticed_by_readers(self):
-        self._assert_kills_are_not_noticed('--resend', 'on')
+        self._assert_kills_are_not_noticed()
 
     def test_nor_without_requests_that_the_kernel_sends_again(self):
-        self._assert_kills_are_not_noticed('--resend', 'off')
+        self._assert_kills_are_not_noticed('--no-resend')
 
     def test_nor_with_a_single_thread(self):
-        self._assert_kills_are_not_noticed('--resend', 'off', '--workers', '1')
+        self._assert_kills_are_not_noticed('--no-resend', '--workers', '1')
 
     def _assert_kills_are_not_noticed(self, *words):
         self._serve(None, *words)
@@ -217,7 +217,7 @@ class LazyServeTest(serving.ServingTest):
     def test_copies_are_answered_without_the_kernel(self):
         server, url = self._http()
         server.mode = 'slow'
-        self._serve(url, '--resend', 'off')
+        self._serve(url, '--no-resend')
         with concurrent.futures.ThreadPoolExecutor() as pool:
             read = pool.submit(self._read_once, 1 << 20, 100)
             self._wait_until(lambda: server.requests)
@@ -530,7 +530,7 @@ class LazyServeTest(serving.ServingTest):
             os.pread(file.fileno(), 1, 19 << 18)
             self._wait_for(prefetched=3, prefetched_used=1, misses=6)
         self._stop(process)
-        self._serve(url, '--prefetch', 'off')
+        self._serve(url, '--no-prefetch')
         with open(self.path, 'rb', buffering=0) as file:
             for chunk in (28, 29, 30, 31):
                 os.pread(file.fileno(), 1, chunk << 18)

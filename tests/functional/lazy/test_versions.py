@@ -126,7 +126,7 @@ class LazyVersionsTest(serving.ServingTest):
         data = bytearray(pack.read_bytes())
         data[len(data) // 2] ^= 1
         pack.write_bytes(data)
-        self._serve(version, '--wait', '0', '--prefetch', 'off')
+        self._serve(version, '--wait', '0', '--no-prefetch')
         error = self.assertRaises(OSError, self._read_once, 0, 100 * BLOCK)
         self.assertEqual(errno.EIO, error.errno)
         self.assertLess(0, self._read_status()['corrupt'])

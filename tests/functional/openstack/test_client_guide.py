@@ -42,7 +42,7 @@ class TestGuide(guides.Reader):
         if glance.find_image(name) is None:
             image = self.trial.upload(name, self.trial.guests()[name])
             self.addCleanup(glance.delete_image, image, ignore_missing=True)
-        listing = 'openstack image cache object list --status active'
+        listing = 'openstack image cache image list --status active'
         self.wait_until(lambda: name in self.type_words(listing).stdout,
                         f'The repository took in {name}', 300)
 

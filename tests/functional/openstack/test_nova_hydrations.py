@@ -102,18 +102,19 @@ class TestOwners(HydrationTest):
         moved, took = self.wan_of(WATCHED)
         self.assertLess(moved, RATE * took + BESIDES)
 
-        kept = self.owner('set', '--deadline 3600', '--rate none')
+        self.owner('unset', '--rate')
+        kept = self.owner('set', '--deadline 3600')
         self.assertEqual((True, None), (kept['kept'], kept['rate']))
         self.assertGreater(kept['deadline_at'], kept['expected_at'])
 
-        paused = self.owner('set', '--pause')
+        paused = self.owner('set', '--paused')
         self.assertEqual((True, 'deadline'), (paused['paused'],
                                               paused['mode']))
         self.wait_until_quiet()
         moved, _took = self.wan_of(WATCHED)
         self.assertLess(moved, BESIDES)
         before = self.served(self.image_id, host)['present']
-        resumed = self.owner('set', '--resume')
+        resumed = self.owner('set', '--unpaused')
         self.assertEqual((False, 'deadline', kept['deadline_at']), tuple(
             resumed[name] for name in ('paused', 'mode', 'deadline_at')))
         self.wait_until(
@@ -142,7 +143,7 @@ class TestOwners(HydrationTest):
                           self.reader.update_hydration, self.server,
                           paused=True)
         self.assertIn('does not allow this', self.refused(
-            f'server hydration set {self.server} --pause', READER, OWNER))
+            f'server hydration set {self.server} --paused', READER, OWNER))
         # An operator sees all, and where.
         server = self.boot_lazily(self.image_id)
         self.wait_until(lambda: {self.server, server} <= set(

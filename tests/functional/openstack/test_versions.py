@@ -253,10 +253,10 @@ class TestServers(VersionsTest):
 
     def test_saved_before_it_is_deleted(self):
         server = self.create(self.image_of('web'), self.host)
-        self.type(f'server version policy set --server {server} --on-delete'
+        self.type(f'server version policy create --server {server} --on-delete'
                   f' --required -f json')
         self.addCleanup(self.type,
-                        f'server version policy unset --server {server}')
+                        f'server version policy delete --server {server}')
         self.trial.delete(server)
 
         [version] = self.wait_until(lambda: self.listed(server),
@@ -268,7 +268,7 @@ class TestServers(VersionsTest):
 
     def test_saved_by_the_clock_and_only_the_last_kept(self):
         server = self.create(self.image_of('web'), self.host)
-        self.type(f'server version policy set --server {server} --every 1m'
+        self.type(f'server version policy create --server {server} --every 1m'
                   f' --keep-last 2 -f json')
         self.finally_do(self.forget_all, server)
         seen = {}
@@ -288,6 +288,6 @@ class TestServers(VersionsTest):
 
     def forget_all(self, server):
         """Save a server no more, and delete its versions."""
-        self.type(f'server version policy unset --server {server}')
+        self.type(f'server version policy delete --server {server}')
         for version in self.listed(server):
             self.type(f'server version delete {version["ID"]} --wait')

@@ -140,7 +140,7 @@ class TestConductor(ConductorTest):
             exceptions.NotFound, self.api.get_template, self.ctxt, 'nothing')
         self.assertEqual(
             'Template nothing is not registered; see "diffcache-manage'
-            ' template list".', str(error))
+            ' image list".', str(error))
         self.api.register_template(self.ctxt, site.template(1))
         changed = site.template(1)
         changed.content_id = site.content(7)

@@ -30,6 +30,7 @@ import urllib.parse
 from django import test
 from openstack import exceptions
 from openstack_auth import policy
+from openstack_dashboard import api
 from openstack_dashboard import policy as dashboard_policy
 from openstack_dashboard.test import helpers
 import requests
@@ -179,3 +180,32 @@ class PageTest(helpers.BaseAdminViewTests):
         """Return the texts of the messages that a response shows."""
         return [message.message for message in
                 response.context['messages']]
+
+
+class ServerPageTest(PageTest):
+    """Has Horizon's own page of a server.
+
+    :cvar server: its ID
+    :cvar project: that of its project
+    """
+
+    server = project = '1'
+
+    def setUp(self):
+        super().setUp()
+        self.assertEqual(self.server, self.servers.first().id)
+        self.assertEqual(self.project, self.tenant.id)
+        for module, name, value in (
+                (api.nova, 'server_get', self.servers.first()),
+                (api.nova, 'instance_volumes_list', []),
+                (api.nova, 'flavor_get', self.flavors.first()),
+                (api.nova, 'is_feature_available', True),
+                (api.neutron, 'server_security_groups', []),
+                (api.neutron, 'is_extension_supported', False),
+                (api.neutron, 'floating_ip_supported', True),
+                (api.neutron, 'floating_ip_simple_associate_supported', True),
+                (api.network, 'servers_update_addresses', None)):
+            patcher = helpers.mock.patch.object(module, name,
+                                                return_value=value)
+            patcher.start()
+            self.addCleanup(patcher.stop)

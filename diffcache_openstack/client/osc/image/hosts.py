@@ -17,41 +17,43 @@ from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 
 _ID_DIGITS = 64
 _LISTED: list[formats.Column] = [
     ('Name', 'name', None), ('Site', 'site', None), ('Role', 'role', None),
     ('Alive', 'is_alive', None), ('Objects', 'held.objects', None),
-    ('Held', 'held.bytes', formats.Size),
-    ('Capacity', 'capacity', formats.Size),
+    ('Held', 'held.bytes', cells.Size),
+    ('Capacity', 'capacity', cells.Size),
     ('Plan', 'plan', formats.FillShare)]
 _SHOWN: list[formats.Column] = [
     *_LISTED[:-1], ('Plan', 'plan', formats.Fill),
     ('Plan Generation', 'plan_generation', None),
-    ('Seen At', 'seen_at', formats.Time),
+    ('Seen At', 'seen_at', cells.Time),
     ('Links', 'link_speeds', formats.Links),
     ('Measured', 'measured', formats.Links),
     ('Fills', 'fill', formats.FillLimits),
     ('Repositories', 'repositories', formats.Standings),
     ('Clients', 'clients', formats.Standings)]
 _OBJECTS: list[formats.Column] = [
-    ('ID', 'id', formats.Hash), ('Kind', 'kind', None),
-    ('Size', 'bytes', formats.Size), ('Images', 'templates', formats.Names)]
+    ('ID', 'id', cells.Hash), ('Kind', 'kind', None),
+    ('Size', 'bytes', cells.Size), ('Images', 'templates', cells.Names)]
 _HOLDINGS: list[formats.Column] = [
-    ('Host', 'host', None), ('ID', 'object_id', formats.Hash), *_OBJECTS[1:]]
+    ('Host', 'host', None), ('ID', 'object_id', cells.Hash), *_OBJECTS[1:]]
 _PENDING: list[formats.Column] = [
     ('Image', 'image_id', None), ('State', 'state', None),
-    ('Attempts', 'attempts', None), ('Retry At', 'retry_at', formats.Time),
-    ('Reason', 'error', formats.Text)]
+    ('Attempts', 'attempts', None), ('Retry At', 'retry_at', cells.Time),
+    ('Reason', 'error', cells.Text)]
 _BOOT_SETS: list[formats.Column] = [
-    ('Image', 'image_id', None), ('Content', 'content_id', formats.Hash),
-    ('State', 'state', None), ('Size', 'bytes', formats.Size),
-    ('Held', 'held_bytes', formats.Size), ('Wanted', 'is_wanted', None),
+    ('Image', 'image_id', None), ('Content', 'content_id', cells.Hash),
+    ('State', 'state', None), ('Size', 'bytes', cells.Size),
+    ('Held', 'held_bytes', cells.Size), ('Wanted', 'is_wanted', None),
     ('Pinned', 'is_pinned', None), ('Boots Per Day', 'requests', None),
     ('Wait Seconds', 'wait_seconds', None),
     ('From Peer', 'is_from_peer', None),
     ('Saved Seconds Per Day', 'saved_seconds', None),
-    ('Message', 'message', formats.Text)]
+    ('Message', 'message', cells.Text)]
 
 
 class ListHosts(commands.Lister):
@@ -59,25 +61,20 @@ class ListHosts(commands.Lister):
 
     wide = frozenset({'Objects'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'hosts', site='of this site')
-        parser.add_argument('--role', choices=('compute', 'repository'),
-                            help='List only hosts with this role')
-        state = parser.add_mutually_exclusive_group()
-        state.add_argument('--alive', action='store_true', default=None,
-                           help='List only hosts that are alive')
-        state.add_argument('--dead', dest='alive', action='store_false',
-                           help='List only hosts that are not alive')
-        parser.add_argument('--holds', metavar='<hash>',
-                            help='List only hosts that hold this object (ID'
-                                 ' or its first digits)')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        *commands.filters('hosts', site='of this site'),
+        cli.Argument('--role', choices=('compute', 'repository'),
+                     help='List only hosts with this role'),
+        cli.OneOf(cli.Argument('--alive', action='store_true', default=None,
+                               help='List only hosts that are alive'),
+                  cli.Argument('--dead', dest='alive', action='store_false',
+                               help='List only hosts that are not alive')),
+        cli.Argument('--holds', metavar='<hash>',
+                     help='List only hosts that hold this object (ID or its'
+                          ' first digits)'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         if parsed_args.holds:
             parsed_args.holds = self._object_id(parsed_args.holds)
         return formats.table(_LISTED, self.client.hosts(**commands.query(
@@ -100,7 +97,7 @@ class ListHosts(commands.Lister):
             raise exceptions.CommandError(
                 f'{len(found)} objects have an ID that begins with'
                 f' "{digits}"; see "openstack image cache patch list" and'
-                f' "openstack image cache object show".')
+                f' "openstack image cache image show".')
         return found[0]
 
 
@@ -108,7 +105,6 @@ class ShowHost(commands.HostCommand, commands.ShowOne):
     """Show a host with a cache"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.fields(_SHOWN,
                               self.client.get_host(parsed_args.host))
 
@@ -116,26 +112,22 @@ class ShowHost(commands.HostCommand, commands.ShowOne):
 class ListHostObjects(commands.Lister):
     """List the objects that a host holds, or the hosts of a site or plan"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        where = parser.add_mutually_exclusive_group(required=True)
-        where.add_argument('host', metavar='<host>', nargs='?',
-                           help='Name of the host')
-        where.add_argument('--site', metavar='<site>',
-                           help='List objects of all hosts of this site')
-        where.add_argument(
-            '--not-in-plan', metavar='<plan>',
-            help='List templates and patches that hosts of this plan hold, but'
-                 ' that it does not place (ID of the plan)')
-        parser.add_argument(
-            '--kind', choices=('templates', 'patches', 'manifests', 'recipes'),
-            help='List only objects of this kind')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        cli.OneOf(cli.Argument('host', metavar='<host>', nargs='?',
+                               help='Name of the host'),
+                  cli.Argument('--site', metavar='<site>',
+                               help='List objects of all hosts of this site'),
+                  cli.Argument('--not-in-plan', metavar='<plan>',
+                               help='List templates and patches that hosts of'
+                                    ' this plan hold, but that it does not'
+                                    ' place (ID of the plan)'),
+                  required=True),
+        cli.Argument('--kind',
+                     choices=('templates', 'patches', 'manifests', 'recipes'),
+                     help='List only objects of this kind'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         if parsed_args.host is None:
             return formats.table(_HOLDINGS, self.client.holdings(
                 **commands.query(parsed_args, 'site', 'not_in_plan',
@@ -153,18 +145,12 @@ class ListPendingImages(commands.HostCommand, commands.Lister):
 
     wide = frozenset({'Attempts', 'Retry At'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--state', choices=('adding', 'waiting', 'waiting_for_space',
-                                'refused'),
-            help='List only images in this state')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        commands.state('images', 'adding', 'waiting', 'waiting_for_space',
+                       'refused'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.table(_PENDING, self.client.pending_images(
             parsed_args.host, **commands.query(parsed_args, 'state')))
 
@@ -180,18 +166,12 @@ class ListBootSets(commands.HostCommand, commands.Lister):
     wide = frozenset({'Content', 'Held', 'Wanted', 'Boots Per Day',
                       'Wait Seconds', 'From Peer', 'Message'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--state', choices=('waiting', 'fetching', 'ready', 'used',
-                                'failed'),
-            help='List only sets in this state')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        commands.state('sets', 'waiting', 'fetching', 'ready', 'used',
+                       'failed'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.table(_BOOT_SETS, self.client.boot_sets(
             parsed_args.host, **commands.query(parsed_args, 'state')))
 
@@ -203,14 +183,10 @@ class DeleteHost(commands.Command):
     Stop its agent first, and wait until the host is listed as not alive.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('hosts', metavar='<host>', nargs='+',
-                            help='Name of the host')
-        return parser
+    arguments = (
+        cli.Argument('hosts', metavar='<host>', nargs='+',
+                     help='Name of the host'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Call the service."""
         for name in parsed_args.hosts:
             self.client.delete_host(name)

@@ -15,17 +15,18 @@ import argparse
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.common.commands import cells
 
 _WAYS: list[formats.Column] = [
-    ('Way', 'way', None), ('Seconds', 'seconds', formats.Rounded),
-    ('WAN', 'wan_bytes', formats.Size), ('LAN', 'lan_bytes', formats.Size),
-    ('Detail', 'detail', formats.Text)]
+    ('Way', 'way', None), ('Seconds', 'seconds', cells.Rounded),
+    ('WAN', 'wan_bytes', cells.Size), ('LAN', 'lan_bytes', cells.Size),
+    ('Detail', 'detail', cells.Text)]
 
 
 def _lazy_boot(found):
     """Return a row for what a lazy boot waits for."""
     from_peers = found['peer_bytes']
-    read, held = (formats.Size(found[name]).human_readable()
+    read, held = (cells.Size(found[name]).human_readable()
                   for name in ('read_bytes', 'held_bytes'))
     return {'way': 'lazy boot', 'seconds': found['seconds'],
             'wan_bytes': found['read_bytes'] - found['held_bytes']
@@ -41,14 +42,9 @@ class Lookup(commands.ImageCommand, commands.HostCommand, commands.Lister):
     the cheapest way to the image.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_limit(parser, 'ways')
-        return parser
+    arguments = (commands.limit('ways'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         found = self.client.lookup(
             parsed_args.host, self.known_image_id(parsed_args.image),
             limit=parsed_args.limit)

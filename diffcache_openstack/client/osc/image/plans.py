@@ -12,7 +12,7 @@
 """``openstack image cache plan``."""
 
 import argparse
-import pathlib
+import math
 import sys
 
 from osc_lib import exceptions
@@ -21,81 +21,74 @@ from oslo_utils import uuidutils
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 from diffcache_openstack.client.osc import waiting
-from diffcache_openstack.common import units
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 
 _LISTED: list[formats.Column] = [
     ('ID', 'id', None), ('Site', 'site', None), ('State', 'state', None),
     ('Generation', 'generation', None), ('Solver', 'solver', None),
-    ('Cost (s/day)', 'cost_s', formats.Rounded),
-    ('Gap', 'gap', formats.Share), ('Created At', 'created_at', formats.Time)]
+    ('Cost (s/day)', 'cost_s', cells.Rounded),
+    ('Gap', 'gap', cells.Share), ('Created At', 'created_at', cells.Time)]
 _SHOWN: list[formats.Column] = [
     ('ID', 'id', None), ('Site', 'site', None), ('State', 'state', None),
     ('Generation', 'generation', None),
     ('Base Generation', 'base_generation', None),
-    ('Solver', 'solver', None), ('Cost S', 'cost_s', formats.Rounded),
-    ('Lower Bound S', 'lower_bound_s', formats.Rounded),
-    ('Gap', 'gap', formats.Share),
+    ('Solver', 'solver', None), ('Cost S', 'cost_s', cells.Rounded),
+    ('Lower Bound S', 'lower_bound_s', cells.Rounded),
+    ('Gap', 'gap', cells.Share),
     ('Proved Optimal', 'is_proved_optimal', None),
     ('Objective', 'objective', None),
-    ('Costs Over WAN (per day)', 'cost_wan_bytes', formats.Size),
-    ('Solver Seconds', 'solver_seconds', formats.Rounded),
-    ('Moves Over WAN', 'move_wan_bytes', formats.Size),
-    ('Moves Over LAN', 'move_lan_bytes', formats.Size),
-    ('Fill Seconds', 'fill_seconds', formats.Rounded),
-    ('Saves (s/day)', 'saved_seconds', formats.Rounded),
-    ('Saves Over WAN (per day)', 'saved_wan_bytes', formats.Size),
-    ('Created At', 'created_at', formats.Time), ('Error', 'error', None)]
+    ('Costs Over WAN (per day)', 'cost_wan_bytes', cells.Size),
+    ('Solver Seconds', 'solver_seconds', cells.Rounded),
+    ('Moves Over WAN', 'move_wan_bytes', cells.Size),
+    ('Moves Over LAN', 'move_lan_bytes', cells.Size),
+    ('Fill Seconds', 'fill_seconds', cells.Rounded),
+    ('Saves (s/day)', 'saved_seconds', cells.Rounded),
+    ('Saves Over WAN (per day)', 'saved_wan_bytes', cells.Size),
+    ('Created At', 'created_at', cells.Time), ('Error', 'error', None)]
 _ITEMS: list[formats.Column] = [
     ('Host', 'host', None), ('Priority', 'priority', None),
-    ('Kind', 'kind', None), ('ID', 'id', formats.Hash),
-    ('Size', 'bytes', formats.Size),
-    ('Saves (s/day)', 'saved_seconds', formats.Rounded),
-    ('Held', 'held', None), ('Images', 'templates', formats.Names)]
+    ('Kind', 'kind', None), ('ID', 'id', cells.Hash),
+    ('Size', 'bytes', cells.Size),
+    ('Saves (s/day)', 'saved_seconds', cells.Rounded),
+    ('Held', 'held', None), ('Images', 'templates', cells.Names)]
 _REASONS: list[formats.Column] = [
     ('Host', 'host', None), ('Kind', 'kind', None),
-    ('ID', 'id', formats.Hash), ('Size', 'bytes', formats.Size),
-    ('Saves (s/day)', 'saves_s', formats.Rounded),
-    ('Eviction', 'eviction', None), ('Why', 'why', formats.Text)]
+    ('ID', 'id', cells.Hash), ('Size', 'bytes', cells.Size),
+    ('Saves (s/day)', 'saves_s', cells.Rounded),
+    ('Eviction', 'eviction', None), ('Why', 'why', cells.Text)]
 _OUTCOME: list[formats.Column] = [
-    ('Mean Before S', 'before.mean_s', formats.Rounded),
-    ('Mean After S', 'after.mean_s', formats.Rounded),
-    ('Cost Before S', 'before.cost_s', formats.Rounded),
-    ('Cost After S', 'after.cost_s', formats.Rounded),
-    ('Saving', 'saving', formats.Share),
+    ('Mean Before S', 'before.mean_s', cells.Rounded),
+    ('Mean After S', 'after.mean_s', cells.Rounded),
+    ('Cost Before S', 'before.cost_s', cells.Rounded),
+    ('Cost After S', 'after.cost_s', cells.Rounded),
+    ('Saving', 'saving', cells.Share),
     ('Objective', 'objective', None),
-    ('WAN per Request Before', 'before.mean_wan_bytes', formats.Size),
-    ('WAN per Request After', 'after.mean_wan_bytes', formats.Size),
-    ('WAN per Day Before', 'before.cost_wan_bytes', formats.Size),
-    ('WAN per Day After', 'after.cost_wan_bytes', formats.Size),
-    ('Saving Over WAN', 'saving_wan', formats.Share)]
+    ('WAN per Request Before', 'before.mean_wan_bytes', cells.Size),
+    ('WAN per Request After', 'after.mean_wan_bytes', cells.Size),
+    ('WAN per Day Before', 'before.cost_wan_bytes', cells.Size),
+    ('WAN per Day After', 'after.cost_wan_bytes', cells.Size),
+    ('Saving Over WAN', 'saving_wan', cells.Share)]
 _STATES = ('computing', 'proposed', 'failed', 'cancelled', 'current',
            'superseded')
-_WAIT_SECONDS = 900.0
-_PICTURES = ('.png', '.svg', '.pdf')
+_TIMEOUT = 900.0
 
 
 class ProposalCommand(commands.Command):
     """A command about one proposed plan."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('plan', metavar='<plan>', help='ID of the plan')
-        return parser
+    arguments: cli.Arguments = (
+        cli.Argument('plan', metavar='<plan>', help='ID of the plan'),)
 
 
 class PlanCommand(commands.Command):
     """A command about one plan."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            'plan', metavar='<plan>', nargs='?',
-            help='ID of a plan, or name of a site for its current plan'
-                 ' (default: the current plan of the only site with compute'
-                 ' hosts)')
-        return parser
+    arguments: cli.Arguments = (
+        cli.Argument('plan', metavar='<plan>', nargs='?',
+                     help='ID of a plan, or name of a site for its current'
+                          ' plan (default: the current plan of the only site'
+                          ' with compute hosts)'),)
 
     def plan_id(self, name: str | None) -> str:
         """Return the ID of a plan by its ID, or by its site if it is current.
@@ -119,17 +112,12 @@ class ListPlans(commands.Lister):
 
     wide = frozenset({'Generation', 'Solver', 'Cost (s/day)'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'plans', site='of this site')
-        parser.add_argument('--state', choices=_STATES,
-                            help='List only plans in this state')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        *commands.filters('plans', site='of this site'),
+        commands.state('plans', *_STATES),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.table(_LISTED, self.client.plans(
             **commands.query(parsed_args, 'site', 'state')))
 
@@ -137,17 +125,10 @@ class ListPlans(commands.Lister):
 class ShowPlan(PlanCommand, commands.ShowOne):
     """Show a plan, or draw it"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--graph', type=_picture, metavar='<file>',
-            help='Draw families, placement and what each object saves into'
-                 ' this file, too (PNG, SVG or PDF by its suffix)')
-        return parser
+    arguments = (
+        commands.graph('families, placement and what each object saves'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         plan = self.client.get_plan(self.plan_id(parsed_args.plan))
         if parsed_args.graph:
             self._draw(plan, parsed_args.graph)
@@ -156,12 +137,8 @@ class ShowPlan(PlanCommand, commands.ShowOne):
     def _draw(self, plan, path):
         # Imports matplotlib, which is slow.
         from diffcache_openstack.client.osc import graphs
-        try:
+        with commands.writing(path):
             graphs.draw_plan(plan, self.client.templates(), path)
-        except OSError as error:
-            raise exceptions.CommandError(
-                f'Could not write {path}: {error.strerror or error}; choose'
-                f' another path.') from error
 
 
 class ListItems(PlanCommand, commands.Lister):
@@ -169,14 +146,9 @@ class ListItems(PlanCommand, commands.Lister):
 
     wide = frozenset({'Priority', 'ID'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'objects', host='for this host')
-        return parser
+    arguments = (*commands.filters('objects', host='for this host'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         plan = self.client.get_plan(self.plan_id(parsed_args.plan))
         return formats.table(_ITEMS, (
             item for item in plan.items
@@ -186,29 +158,21 @@ class ListItems(PlanCommand, commands.Lister):
 class CreatePlan(commands.SiteCommand, commands.ShowOne):
     """Compute a plan as a proposal"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--solver', metavar='<name>',
-                            help='Solver to use: auto, ilp or greedy (default:'
-                                 ' the conductor\'s)')
-        parser.add_argument('--time-limit', type=commands.seconds,
-                            metavar='<seconds>',
-                            help='Most seconds that the solver may take')
-        parser.add_argument('--wait', action='store_true',
-                            help='Wait until the plan is computed')
-        return parser
+    arguments = (
+        cli.Argument('--solver', metavar='<name>',
+                     help='Solver to use: auto, ilp or greedy (default: the'
+                          " conductor's)"),
+        cli.Argument('--time-limit', type=cli.seconds(),
+                     metavar='<seconds>',
+                     help='Stop the solver after so long, such as 90 or 5m'),
+        *commands.wait('the plan is computed', _TIMEOUT))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
-        values = {name: getattr(parsed_args, name)
-                  for name in ('solver', 'time_limit')}
-        values['site'] = self.site_name(parsed_args.site)
-        plan = self.client.create_plan(**{
-            name: value for name, value in values.items()
-            if value is not None})
+        plan = self.client.create_plan(
+            site=self.site_name(parsed_args.site),
+            **commands.given(parsed_args, 'solver', 'time_limit'))
         if parsed_args.wait:
-            plan = self.client.wait_for_plan(plan.id, _WAIT_SECONDS)
+            plan = self.client.wait_for_plan(plan.id, parsed_args.timeout)
             if plan.state == 'failed':
                 raise exceptions.CommandError(plan.error)
         return formats.fields(_SHOWN, plan)
@@ -217,22 +181,16 @@ class CreatePlan(commands.SiteCommand, commands.ShowOne):
 class ApplyPlan(ProposalCommand, commands.ShowOne):
     """Make a proposed plan the current one"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--wait', action='store_true',
-            help='Wait until the hosts hold what the plan places there')
-        return parser
+    arguments = (
+        *commands.wait('the hosts hold what the plan places there', _TIMEOUT),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         plan = self.client.get_plan(parsed_args.plan)
         self.client.apply_plan(plan.id, plan.base_generation)
         plan = self.client.get_plan(plan.id)
         if parsed_args.wait:
             with waiting.Bar(f'Site {plan.site}', sys.stderr) as bar:
-                self.client.wait_for_fill(plan.id, _WAIT_SECONDS,
+                self.client.wait_for_fill(plan.id, parsed_args.timeout,
                                           progress=bar.show)
         return formats.fields(_SHOWN, plan)
 
@@ -241,7 +199,6 @@ class CancelPlan(ProposalCommand):
     """Discard a proposed plan"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Call the service."""
         self.client.cancel_plan(parsed_args.plan)
 
 
@@ -250,14 +207,9 @@ class ExplainPlan(PlanCommand, commands.Lister):
 
     wide = frozenset({'Eviction', 'Size'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'objects', host='for this host')
-        return parser
+    arguments = (*commands.filters('objects', host='for this host'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.table(_REASONS, self.client.explain_plan(
             self.plan_id(parsed_args.plan), host=parsed_args.host))
 
@@ -265,33 +217,32 @@ class ExplainPlan(PlanCommand, commands.Lister):
 class WhatIf(commands.SiteCommand, commands.ShowOne):
     """Estimate the cost of a site if its hosts or links were different"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--add-hosts', type=int, metavar='<n>',
-                            help='Add so many hosts')
-        parser.add_argument('--capacity-bytes', type=_difference,
-                            metavar='<size>',
-                            help='Add so much cache capacity to each host,'
-                                 ' such as 50GB; less with =-50GB')
-        parser.add_argument('--repository-mbps', type=float, metavar='<n>',
-                            help='Set the bandwidth of the WAN (Mbit/s)')
-        parser.add_argument('--peer-mbps', type=float, metavar='<n>',
-                            help='Set the bandwidth of the LAN (Mbit/s)')
-        parser.add_argument('--objective', choices=('seconds', 'wan_bytes'),
-                            help='Minimize seconds of waiting, or bytes from'
-                                 ' repositories (default: what the plans of'
-                                 ' the site do)')
-        parser.add_argument('--demand-factor', type=float, metavar='<n>',
-                            help='Multiply the number of requests by this')
-        return parser
+    arguments = (
+        cli.Argument('--add-hosts', type=cli.whole(1), metavar='<n>',
+                     help='Add so many hosts'),
+        cli.Argument('--add-capacity', type=cli.size(-math.inf),
+                     dest='capacity_bytes', metavar='<size>',
+                     help='Add so much cache capacity to each host, such as'
+                          ' 50GB; less with =-50GB'),
+        cli.Argument('--repository-rate', type=cli.bandwidth,
+                     dest='repository_mbps', metavar='<rate>',
+                     help='Set the bandwidth of the WAN, such as 200Mbps'
+                          ' (a bare number: Mbit/s)'),
+        cli.Argument('--peer-rate', type=cli.bandwidth, dest='peer_mbps',
+                     metavar='<rate>',
+                     help='Set the bandwidth of the LAN, such as 10Gbps'
+                          ' (a bare number: Mbit/s)'),
+        cli.Argument('--objective', choices=('seconds', 'wan_bytes'),
+                     help='Minimize seconds of waiting, or bytes from'
+                          ' repositories (default: what the plans of the site'
+                          ' do)'),
+        cli.Argument('--demand-factor', type=cli.positive(), metavar='<n>',
+                     help='Multiply the number of requests by this'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
-        changes = {name: value for name in (
-            'add_hosts', 'capacity_bytes', 'repository_mbps', 'peer_mbps',
-            'demand_factor')
-            if (value := getattr(parsed_args, name)) is not None}
+        changes = commands.given(
+            parsed_args, 'add_hosts', 'capacity_bytes', 'repository_mbps',
+            'peer_mbps', 'demand_factor')
         if not changes:
             raise exceptions.CommandError(
                 'Nothing to compare; change something, such as'
@@ -299,19 +250,3 @@ class WhatIf(commands.SiteCommand, commands.ShowOne):
         return formats.fields(_OUTCOME, self.client.what_if(
             self.site_name(parsed_args.site), parsed_args.objective,
             **changes))
-
-
-def _picture(text):
-    if pathlib.Path(text).suffix.lower() not in _PICTURES:
-        raise argparse.ArgumentTypeError(
-            f'"{text}" does not end in .png, .svg or .pdf')
-    return text
-
-
-def _difference(text):
-    """Parse an amount of bytes that may be negative."""
-    size = text.removeprefix('-')
-    try:
-        return units.parse_size(size) * (1 if size == text else -1)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error

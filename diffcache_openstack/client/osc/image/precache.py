@@ -21,52 +21,70 @@ from osc_lib import exceptions
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 from diffcache_openstack.client.osc import waiting
-from diffcache_openstack.common import units
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 
 _LISTED: list[formats.Column] = [
     ('ID', 'id', None), ('Name', 'name', None), ('State', 'state', None),
     ('Ready', 'progress', formats.Progress),
     ('Done', 'progress', formats.BytesDone), ('Priority', 'priority', None),
-    ('Pinned', 'is_pinned', None), ('Expires At', 'expires_at', formats.Time)]
+    ('Pinned', 'is_pinned', None), ('Expires At', 'expires_at', cells.Time)]
 _SHOWN: list[formats.Column] = [
     *_LISTED, ('Boot Set', 'boot_set', None),
-    ('Images', 'images', formats.Names),
-    ('Families', 'families', formats.Names),
-    ('Hosts', 'hosts', formats.Names),
-    ('Aggregates', 'aggregates', formats.Names),
-    ('Availability Zones', 'availability_zones', formats.Names),
-    ('Rate', 'rate', formats.Size), ('Window', 'window', None),
+    ('Images', 'images', cells.Names),
+    ('Families', 'families', cells.Names),
+    ('Hosts', 'hosts', cells.Names),
+    ('Aggregates', 'aggregates', cells.Names),
+    ('Availability Zones', 'availability_zones', cells.Names),
+    ('Rate', 'rate', cells.Size), ('Window', 'window', None),
     ('Message', 'message', None), ('Generation', 'generation', None),
-    ('Created At', 'created_at', formats.Time)]
+    ('Created At', 'created_at', cells.Time)]
 _TARGETS: list[formats.Column] = [
     ('Host', 'host', None), ('Image', 'template_id', None),
     ('State', 'state', None), ('Way', 'way', None),
-    ('Size', 'bytes_total', formats.Size),
-    ('Done', 'bytes_done', formats.Size), ('Tries', 'attempts', None),
-    ('Next Try', 'retry_at', formats.Time), ('Message', 'message', None)]
+    ('Size', 'bytes_total', cells.Size),
+    ('Done', 'bytes_done', cells.Size), ('Tries', 'attempts', None),
+    ('Next Try', 'retry_at', cells.Time), ('Message', 'message', None)]
 _TARGET_FIELDS = ('host', 'template_id', 'state', 'way', 'bytes_done',
                   'bytes_total', 'attempts', 'retry_at', 'message')
 _PLACES = ('hosts', 'aggregates', 'availability_zones')
-_TIMEOUT = 3600.0
 _LONGEST_DAYS = 36500
 
 
-def add_wait(parser: argparse.ArgumentParser) -> None:
-    """Add the options to wait for a job."""
-    parser.add_argument('--wait', action='store_true',
-                        help='Wait until every target is ready')
-    parser.add_argument('--timeout', type=commands.seconds, default=_TIMEOUT,
-                        metavar='<seconds>',
-                        help='Wait at most so long (default: 3600)')
+def _lifetime(text):
+    """Parse a duration of up to a century."""
+    total = cli.duration(text)
+    if not 0 < total <= _LONGEST_DAYS * 86400:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not between 1s and {_LONGEST_DAYS}d')
+    return datetime.timedelta(seconds=total)
 
 
-def add_lifetime(parser: argparse.ArgumentParser,
-                 default: str | None = None) -> None:
-    """Add the option for the time until a job expires."""
-    parser.add_argument('--lifetime', type=_lifetime, metavar='<duration>',
+WAIT = commands.wait('every target is ready')
+
+
+def lifetime(default: str | None = None) -> cli.Argument:
+    """Return the option for the time until a job expires."""
+    return cli.Argument('--lifetime', type=_lifetime, metavar='<duration>',
                         default=default,
                         help='Time until the job expires, such as 12h or 7d'
                              + (f' (default: {default})' if default else ''))
+
+
+_CHANGEABLE = (
+    cli.Argument('--name', metavar='<name>', help='Human-readable name'),
+    cli.Argument('--priority', type=cli.whole(0, 100), metavar='<0-100>',
+                 help='Priority over other objects of the plan (default: 50)'),
+    cli.Argument('--rate', type=cli.rate(), metavar='<rate>',
+                 help='Limit what each host fetches, such as 2MBps (a bare'
+                      ' number: bytes per second)'),
+    cli.Argument('--window', metavar='<window>',
+                 help='Times when hosts may fetch, such as "mon-fri'
+                      ' 22:00-06:00"'),
+    lifetime(),
+    cli.pair('pinned', 'unpinned',
+             ('Require the whole image on each host',
+              'Accept a base and a patch at the site')))
 
 
 def end_of(lifetime: datetime.timedelta) -> str:
@@ -110,48 +128,43 @@ class ShowOneJob(commands.ShowOne):
 class CreateJob(ShowOneJob):
     """Cache images on hosts before they are requested"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('images', metavar='<image>', nargs='*',
-                            help='Image (name or ID)')
-        parser.add_argument('--family', dest='families', action='append',
-                            default=[], metavar='<image>',
-                            help='Also all images whose family is this one'
-                                 ' (name or ID; repeat for more)')
-        parser.add_argument('--host', dest='hosts', action='append',
-                            default=[], metavar='<host>',
-                            help='Cache on this host (repeat for more)')
-        parser.add_argument('--aggregate', dest='aggregates',
-                            action='append', default=[],
-                            metavar='<aggregate>',
-                            help='Cache on the hosts of this aggregate (repeat'
-                                 ' for more)')
-        parser.add_argument('--availability-zone', action='append',
-                            dest='availability_zones', default=[],
-                            metavar='<zone>',
-                            help='Cache on the hosts of this availability zone'
-                                 ' (repeat for more)')
-        parser.add_argument('--boot-set', action='store_true',
-                            help='Cache what boots read of the images, on'
-                                 ' hosts that need not have the images')
-        _add_changeable(parser)
-        add_wait(parser)
-        return parser
+    arguments = (
+        cli.Argument('images', metavar='<image>', nargs='*',
+                     help='Image (name or ID)'),
+        cli.Argument('--family', dest='families', action='append', default=[],
+                     metavar='<image>',
+                     help='Also all images whose family is this one (name or'
+                          ' ID; repeat for more)'),
+        cli.Argument('--host', dest='hosts', action='append', default=[],
+                     metavar='<host>',
+                     help='Cache on this host (repeat for more)'),
+        cli.Argument('--aggregate', dest='aggregates', action='append',
+                     default=[], metavar='<aggregate>',
+                     help='Cache on the hosts of this aggregate (repeat for'
+                          ' more)'),
+        cli.Argument('--availability-zone', action='append',
+                     dest='availability_zones', default=[], metavar='<zone>',
+                     help='Cache on the hosts of this availability zone'
+                          ' (repeat for more)'),
+        cli.Argument('--boot-set', action='store_true',
+                     help='Cache what boots read of the images, on hosts that'
+                          ' need not have the images'),
+        *_CHANGEABLE,
+        *WAIT)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service; wait if requested."""
         _check_targets(parsed_args)
         values = _changeable(parsed_args)
-        # Services of earlier releases refuse it.
-        if parsed_args.boot_set:
-            values['boot_set'] = True
+        values['boot_set'] = parsed_args.boot_set
+        if 'pinned' in values:
+            # What the SDK calls it.
+            values['is_pinned'] = values.pop('pinned')
         for kind in ('images', 'families'):
             values[kind] = list(dict.fromkeys(
                 map(self.image_id, getattr(parsed_args, kind))))
         for kind in _PLACES:
             values[kind] = list(dict.fromkeys(getattr(parsed_args, kind)))
-        job = self.client.create_precache_job(**_renamed(values))
+        job = self.client.create_precache_job(**values)
         if parsed_args.wait:
             job = wait(self.client, job, parsed_args.timeout)
         return self.shown(job)
@@ -162,20 +175,12 @@ class ListJobs(commands.Lister):
 
     wide = frozenset({'Done', 'Priority', 'Pinned', 'Expires At'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--state', choices=('running', 'ready', 'cancelled', 'expired'),
-            help='List only jobs in this state')
-        parser.add_argument('--project', dest='project_id',
-                            metavar='<project>',
-                            help='List only jobs of this project (name or ID)')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        commands.state('jobs', 'running', 'ready', 'cancelled', 'expired'),
+        commands.project('jobs'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         if parsed_args.project_id:
             parsed_args.project_id = self.project_id(parsed_args.project_id)
         return formats.table(_LISTED, self.client.precache_jobs(
@@ -185,32 +190,23 @@ class ListJobs(commands.Lister):
 class JobCommand(commands.Command):
     """A command about one job."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('job', metavar='<job>', help='ID of the job')
-        return parser
+    arguments: cli.Arguments = (cli.Argument('job', metavar='<job>',
+                                             help='ID of the job'),)
 
 
 class ShowJob(JobCommand, ShowOneJob):
     """Show a precache job"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return self.shown(self.client.get_precache_job(parsed_args.job))
 
 
 class SetJob(JobCommand):
     """Change a precache job"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        _add_changeable(parser)
-        return parser
+    arguments = _CHANGEABLE
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Call the service."""
         values = _changeable(parsed_args)
         if not values:
             raise exceptions.CommandError(
@@ -222,21 +218,15 @@ class CancelJob(JobCommand):
     """Cancel a precache job"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Call the service."""
         self.client.cancel_precache_job(parsed_args.job)
 
 
 class RetryJob(JobCommand, ShowOneJob):
     """Retry the failed targets of a precache job now"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        add_wait(parser)
-        return parser
+    arguments = WAIT
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service; wait if requested."""
         self.client.retry_precache_job(parsed_args.job)
         job = self.client.get_precache_job(parsed_args.job)
         if parsed_args.wait:
@@ -249,19 +239,13 @@ class ListTargets(JobCommand, commands.Lister):
 
     wide = frozenset({'Way', 'Tries', 'Next Try', 'Message'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument(
-            '--state', choices=('waiting', 'fetching', 'ready', 'failed',
-                                'cancelled'),
-            help='List only targets in this state')
-        commands.add_filters(parser, 'targets', host='on this host')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        commands.state('targets', 'waiting', 'fetching', 'ready', 'failed',
+                       'cancelled'),
+        *commands.filters('targets', host='on this host'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.table(_TARGETS, self.client.precache_targets(
             parsed_args.job, **commands.query(parsed_args, 'state', 'host')))
 
@@ -276,57 +260,9 @@ def _check_targets(parsed_args):
             ' --availability-zone.')
 
 
-def _add_changeable(parser):
-    parser.add_argument('--name', metavar='<name>', help='Human-readable name')
-    parser.add_argument('--priority', type=int, metavar='<0-100>',
-                        help='Priority over other objects of the plan'
-                             ' (default: 50)')
-    parser.add_argument('--rate', type=_size, metavar='<size>',
-                        help='Most bytes that each host fetches per second,'
-                             ' such as 2MB')
-    parser.add_argument('--window', metavar='<window>',
-                        help='Times when hosts may fetch, such as "mon-fri'
-                             ' 22:00-06:00"')
-    add_lifetime(parser)
-    pinned = parser.add_mutually_exclusive_group()
-    pinned.add_argument('--pinned', action='store_true', default=None,
-                        help='Require the whole image on each host')
-    pinned.add_argument('--not-pinned', dest='pinned', action='store_false',
-                        help='Accept a base and a patch at the site')
-
-
 def _changeable(parsed_args):
-    values = {name: getattr(parsed_args, name) for name in
-              ('name', 'priority', 'rate', 'window', 'pinned')}
+    values = commands.given(parsed_args, 'name', 'priority', 'rate', 'window',
+                            'pinned')
     if parsed_args.lifetime is not None:
         values['expires_at'] = end_of(parsed_args.lifetime)
-    return {name: value for name, value in values.items()
-            if value is not None}
-
-
-def _renamed(values):
-    """Return values by the names that the SDK uses."""
-    if 'pinned' in values:
-        values['is_pinned'] = values.pop('pinned')
     return values
-
-
-def _size(text):
-    try:
-        return units.parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _lifetime(text):
-    """Parse a number with one of s, m, h, d, w, up to a century."""
-    seconds = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
-    number, unit = text[:-1], text[-1:]
-    if not number.isdecimal() or unit not in seconds:
-        raise argparse.ArgumentTypeError(
-            f'"{text}" is not a duration; write 90m, 12h or 7d')
-    total = int(number) * seconds[unit]
-    if not 0 < total <= _LONGEST_DAYS * seconds['d']:
-        raise argparse.ArgumentTypeError(
-            f'"{text}" is not between 1s and {_LONGEST_DAYS}d')
-    return datetime.timedelta(seconds=total)

@@ -19,6 +19,8 @@ from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import files
 from diffcache_openstack.prefetch import profiles
 
@@ -29,23 +31,19 @@ _LISTED: list[formats.Column] = [
     ('Label', 'servers_label', None), ('Project', 'project_id', None),
     ('Instances', 'instances', None), ('Chunks', 'chunks', None),
     ('Carried From', 'carried_from', None),
-    ('Updated At', 'updated_at', formats.Time)]
+    ('Updated At', 'updated_at', cells.Time)]
 _SHOWN: list[formats.Column] = [
-    *_LISTED, ('Bytes', 'bytes', formats.Size),
-    ('Last Read s', 'last_read', formats.Rounded),
+    *_LISTED, ('Bytes', 'bytes', cells.Size),
+    ('Last Read s', 'last_read', cells.Rounded),
     ('Generation', 'generation', None),
-    ('Created At', 'created_at', formats.Time)]
+    ('Created At', 'created_at', cells.Time)]
 
 
 class _ProfileCommand(commands.Command):
     """A command about one profile."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the profile."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('profile', metavar='<profile>',
-                            help='Profile (ID)')
-        return parser
+    arguments: cli.Arguments = (
+        cli.Argument('profile', metavar='<profile>', help='Profile (ID)'),)
 
 
 class ListProfiles(commands.Lister):
@@ -59,20 +57,15 @@ class ListProfiles(commands.Lister):
     wide = frozenset({'Project', 'Instances', 'Chunks', 'Carried From',
                       'Updated At'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--image', metavar='<image>', dest='image_id',
-                            help='List only profiles of this image (name or'
-                                 ' ID)')
-        parser.add_argument('--label', metavar='<label>',
-                            help='List only profiles with this label, such'
-                                 ' as the name of a flavor')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        cli.Argument('--image', metavar='<image>', dest='image_id',
+                     help='List only profiles of this image (name or ID)'),
+        cli.Argument('--label', metavar='<label>',
+                     help='List only profiles with this label, such as the'
+                          ' name of a flavor'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         self.name_images(parsed_args, 'image_id')
         return formats.table(_LISTED, self.client.profiles(
             **commands.query(parsed_args, 'image_id', 'label')))
@@ -84,16 +77,10 @@ class ShowProfile(_ProfileCommand, commands.ShowOne):
     --graph draws when servers read which part of the image.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--graph', metavar='<file>',
-                            help='Draw the profile to this file; its ending'
-                                 ' says the format, such as .png or .svg')
-        return parser
+    arguments = (
+        commands.graph('the profile'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         profile = self.client.get_profile(parsed_args.profile)
         if parsed_args.graph:
             _draw(profile, parsed_args.graph)
@@ -103,15 +90,11 @@ class ShowProfile(_ProfileCommand, commands.ShowOne):
 class DeleteProfiles(commands.Command):
     """Delete profiles; they are learned anew"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('profiles', metavar='<profile>', nargs='+',
-                            help='Profiles (IDs)')
-        return parser
+    arguments = (
+        cli.Argument('profiles', metavar='<profile>', nargs='+',
+                     help='Profiles (IDs)'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Call the service."""
         for profile_id in parsed_args.profiles:
             self.client.delete_profile(profile_id)
 
@@ -123,12 +106,8 @@ class ExportProfile(_ProfileCommand):
     serve --profile" takes it.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('file', metavar='<file>',
-                            help='File to write, as JSON')
-        return parser
+    arguments = (
+        cli.Argument('file', metavar='<file>', help='File to write, as JSON'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Call the service.
@@ -136,13 +115,10 @@ class ExportProfile(_ProfileCommand):
         :raises CommandError: the file cannot be written
         """
         profile = self.client.get_profile(parsed_args.profile)
-        try:
-            with files.replacing(parsed_args.file, durable=False) as part:
-                part.write_bytes(json.dumps({
-                    'chunk': profile.chunk,
-                    'profile': profile.rows}).encode())
-        except OSError as error:
-            raise _unwritable(parsed_args.file, error) from error
+        with commands.writing(parsed_args.file), files.replacing(
+                parsed_args.file, durable=False) as part:
+            part.write_bytes(json.dumps({
+                'chunk': profile.chunk, 'profile': profile.rows}).encode())
 
 
 class ImportProfile(commands.ImageCommand, commands.ShowOne):
@@ -152,17 +128,13 @@ class ImportProfile(commands.ImageCommand, commands.ShowOne):
     what a host reports, and replaces what was imported before.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('file', metavar='<file>', help='File to read')
-        parser.add_argument('--label', metavar='<label>', default='',
-                            help='Label of the servers that it is for, such'
-                                 ' as the name of a flavor (default: none)')
-        return parser
+    arguments = (
+        cli.Argument('file', metavar='<file>', help='File to read'),
+        cli.Argument('--label', metavar='<label>', default='',
+                     help='Label of the servers that it is for, such as the'
+                          ' name of a flavor (default: none)'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         document = _read(parsed_args.file)
         return _show(self.client.import_profile(
             image_id=self.known_image_id(parsed_args.image),
@@ -198,19 +170,8 @@ def _read(path: str) -> dict[str, typing.Any]:
     return document
 
 
-def _unwritable(path: str, error: Exception) -> exceptions.CommandError:
-    return exceptions.CommandError(
-        f'Could not write {path}: {error}; choose another path.')
-
-
 def _draw(profile: typing.Any, path: str) -> None:
-    """Draw a profile.
-
-    :raises CommandError: it cannot be drawn
-    """
     # Imports matplotlib, which is slow.
     from diffcache_openstack.client.osc.image import profile_graphs
-    try:
+    with commands.writing(path):
         profile_graphs.draw(profile, path)
-    except (OSError, ValueError) as error:
-        raise _unwritable(path, error) from error

@@ -15,28 +15,25 @@ import argparse
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.common.commands import cli
 
 _SHOWN: list[formats.Column] = [
     ('Resource', 'resource', None), ('Limit', 'limit', None),
     ('In Use', 'usage', None)]
 
 
-class ShowQuotas(commands.Lister):
+class ListQuotas(commands.Lister):
     """List the quotas of a project and how much of each is in use
 
     A limit of -1 is none. version_size_total is in MiB.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--project', metavar='<project>',
-                            help='Show the quotas of this project (name or ID;'
-                                 ' default: the current one)')
-        return parser
+    arguments = (
+        cli.Argument('--project', metavar='<project>',
+                     help='Show the quotas of this project (name or ID;'
+                          ' default: the current one)'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         project_id = parsed_args.project and self.project_id(
             parsed_args.project)
         found = self.client.limits(project_id)

@@ -15,43 +15,40 @@ import argparse
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 
 _SITES: list[formats.Column] = [
     ('Name', 'name', None), ('Hosts', 'hosts.count', None),
     ('Alive', 'hosts.alive', None),
-    ('Capacity', 'hosts.capacity', formats.Size),
+    ('Capacity', 'hosts.capacity', cells.Size),
     ('Plan Generation', 'plan_generation', None),
-    ('Planned At', 'planned_at', formats.Time)]
+    ('Planned At', 'planned_at', cells.Time)]
 _REPORT: list[formats.Column] = [
-    ('Site', 'site.name', None), ('Since', 'since', formats.Time),
+    ('Site', 'site.name', None), ('Since', 'since', cells.Time),
     ('Hosts', 'site.hosts', formats.HostCounts),
     ('Plan', 'plan', formats.Fill),
-    ('Cost S Per Day', 'plan.cost_s', formats.Rounded),
+    ('Cost S Per Day', 'plan.cost_s', cells.Rounded),
     ('Held', 'held', formats.Held), ('Requests', 'requests', formats.Ways),
-    ('WAN Bytes', 'wan_bytes', formats.Size),
-    ('Whole Bytes', 'whole_bytes', formats.Size)]
+    ('WAN Bytes', 'wan_bytes', cells.Size),
+    ('Whole Bytes', 'whole_bytes', cells.Size)]
 _FORECAST: list[formats.Column] = [
-    ('Host', 'host', None), ('Images', 'templates', formats.Names),
-    ('Requests Per Day', 'requests_per_day', formats.Rounded)]
+    ('Host', 'host', None), ('Images', 'templates', cells.Names),
+    ('Requests Per Day', 'requests_per_day', cells.Rounded)]
 _REQUESTS: list[formats.Column] = [
-    ('Started At', 'started_at', formats.Time), ('Host', 'host', None),
+    ('Started At', 'started_at', cells.Time), ('Host', 'host', None),
     ('Image', 'template_id', None), ('Way', 'way', None),
-    ('Seconds', 'seconds', formats.Rounded),
-    ('WAN', 'wan_bytes', formats.Size), ('LAN', 'lan_bytes', formats.Size),
+    ('Seconds', 'seconds', cells.Rounded),
+    ('WAN', 'wan_bytes', cells.Size), ('LAN', 'lan_bytes', cells.Size),
     ('Error', 'error', None)]
 
 
 class ListSites(commands.Lister):
     """List sites with caches"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_paging(parser)
-        return parser
+    arguments = commands.PAGING
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.table(
             _SITES, self.client.sites(**commands.query(parsed_args)))
 
@@ -59,31 +56,21 @@ class ListSites(commands.Lister):
 class ShowReport(commands.SiteCommand, commands.ShowOne):
     """Show a summary of a site: hosts, plan, what they hold and serve"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--days', type=int, metavar='<n>',
-                            help='Count the requests of so many days (default:'
-                                 ' 7)')
-        return parser
+    arguments = (
+        cli.Argument('--days', type=int, metavar='<n>',
+                     help='Count the requests of so many days (default: 7)'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.fields(_REPORT, self.client.site_report(
             self.site_name(parsed_args.site), days=parsed_args.days))
 
 
-class ShowForecast(commands.SiteCommand, commands.Lister):
+class ListForecast(commands.SiteCommand, commands.Lister):
     """List the image requests expected at a site"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_limit(parser, 'entries')
-        return parser
+    arguments = (commands.limit('entries'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.table(_FORECAST, self.client.site_forecast(
             self.site_name(parsed_args.site), limit=parsed_args.limit))
 
@@ -93,29 +80,23 @@ class ListRequests(commands.Lister):
 
     wide = frozenset({'Started At', 'LAN', 'Error'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'requests', host='of this host',
-                             site='of this site', image='for this image')
-        parser.add_argument(
-            '--way', choices=('local', 'peer', 'build', 'repository',
+    arguments = (
+        *commands.filters('requests', host='of this host', site='of this site',
+                          image='for this image'),
+        cli.Argument('--way',
+                     choices=('local', 'peer', 'build', 'repository',
                               'nova', 'glance'),
-            help='List only requests that were served this way; nova and'
-                 ' glance: by these without an agent')
-        parser.add_argument('--failed', action='store_true', default=None,
-                            help='List only requests that failed')
-        parser.add_argument('--since', metavar='<time>',
-                            help='List only requests since this time (ISO'
-                                 ' 8601)')
-        parser.add_argument('--until', metavar='<time>',
-                            help='List only requests before this time (ISO'
-                                 ' 8601)')
-        commands.add_paging(parser)
-        return parser
+                     help='List only requests that were served this way; nova'
+                          ' and glance: by these without an agent'),
+        cli.Argument('--failed', action='store_true', default=None,
+                     help='List only requests that failed'),
+        cli.Argument('--since', metavar='<time>',
+                     help='List only requests since this time (ISO 8601)'),
+        cli.Argument('--until', metavar='<time>',
+                     help='List only requests before this time (ISO 8601)'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         self.name_images(parsed_args, 'image')
         parsed_args.template_id = parsed_args.image
         return formats.table(_REQUESTS, self.client.requests(

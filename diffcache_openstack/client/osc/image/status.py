@@ -19,6 +19,7 @@ from cliff import columns
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 from diffcache_openstack.client import problems
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import units
 
 _DAYS = 7
@@ -28,7 +29,6 @@ class Requests(columns.FormattableColumn):
     """Numbers of requests; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Return number, failures, the mean duration and the ways."""
         counts = self._value
         if not counts['requests']:
             return 'none'
@@ -42,7 +42,6 @@ class Saved(columns.FormattableColumn):
     """Bytes over the WAN; in tables beside those of whole images."""
 
     def human_readable(self) -> str:
-        """Return both, and the part that is saved."""
         moved, whole = self._value['bytes'], self._value['whole_bytes']
         text = f'{units.format_size(moved)} for requests'
         if not whole:
@@ -56,7 +55,6 @@ class Lines(columns.FormattableColumn):
     """Sentences; in tables a line for each."""
 
     def human_readable(self) -> str:
-        """Return the sentences."""
         return '\n'.join(self._value) or 'none'
 
 
@@ -67,16 +65,12 @@ class ShowStatus(commands.SiteCommand, commands.ShowOne):
     repository could not add, and a site that has no plan.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--days', type=int, metavar='<n>', default=_DAYS,
-                            help='Count the requests of so many days (default:'
-                                 ' %(default)s)')
-        return parser
+    arguments = (
+        cli.Argument('--days', type=int, metavar='<n>', default=_DAYS,
+                     help='Count the requests of so many days (default:'
+                          ' %(default)s)'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         site = self.site_name(parsed_args.site)
         report = self.client.site_report(site, days=parsed_args.days)
         jobs = self.client.precache_jobs(state='running')

@@ -17,35 +17,38 @@ import sys
 import typing
 
 from openstack import exceptions as sdk_exceptions
-from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
-from diffcache_openstack.client.osc.server import versions
 from diffcache_openstack.client.osc import waiting
-from diffcache_openstack.common import units
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 
 LOG = logging.getLogger(__name__)
 
-_TIMEOUT = 3600.0
+_SETTINGS = ('deadline', 'rate')
 _LISTED: list[formats.Column] = [
     ('Server', 'server_id', None), ('Image', 'image_id', None),
     ('Host', 'host', None), ('State', 'state', None),
     ('Percent', 'percent', None), ('Mode', 'mode', None),
     ('Paused', 'is_paused', None),
-    ('Expected At', 'expected_at', formats.Time)]
+    ('Expected At', 'expected_at', cells.Time)]
 _SHOWN: list[formats.Column] = [
     *_LISTED, ('Project', 'project_id', None),
-    ('Chunk', 'chunk', formats.Size), ('Chunks', 'chunks', None),
+    ('Chunk', 'chunk', cells.Size), ('Chunks', 'chunks', None),
     ('Present', 'present', None),
-    ('Remaining Bytes', 'remaining_bytes', formats.Size),
-    ('Bytes Fetched', 'bytes_fetched', formats.Size),
+    ('Remaining Bytes', 'remaining_bytes', cells.Size),
+    ('Bytes Fetched', 'bytes_fetched', cells.Size),
     ('Misses', 'misses', None), ('Stall ms', 'stall_ms', None),
-    ('Deadline At', 'deadline_at', formats.Time),
-    ('Kept', 'is_kept', None), ('Rate', 'rate', formats.Size),
-    ('Measured Rate', 'measured_rate', formats.Size),
+    ('Deadline At', 'deadline_at', cells.Time),
+    ('Kept', 'is_kept', None), ('Rate', 'rate', cells.Size),
+    ('Measured Rate', 'measured_rate', cells.Size),
     ('Sources', 'sources', None), ('Generation', 'generation', None),
-    ('Updated At', 'updated_at', formats.Time)]
+    ('Updated At', 'updated_at', cells.Time)]
+
+
+def _deadline(text):
+    return round(cli.seconds()(text))
 
 
 class ListHydrations(commands.Lister):
@@ -53,40 +56,24 @@ class ListHydrations(commands.Lister):
 
     wide = frozenset({'Image', 'Mode', 'Paused'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--image', metavar='<image>', dest='image_id',
-                            help='List only servers of this image (ID)')
-        parser.add_argument('--host', metavar='<host>',
-                            help='List only servers on this host (operators'
-                                 ' only)')
-        parser.add_argument('--state',
-                            choices=('arriving', 'complete', 'unknown'),
-                            help='List only those in this state')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        *commands.filters('servers', image='of this image'),
+        cli.Argument('--host', metavar='<host>',
+                     help='List only servers on this host (operators only)'),
+        commands.state('servers', 'arriving', 'complete', 'unknown'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
+        self.name_images(parsed_args, 'image')
+        parsed_args.image_id = parsed_args.image
         return formats.table(_LISTED, self.client.hydrations(
             **commands.query(parsed_args, 'image_id', 'host', 'state')))
 
 
-class _HydrationCommand(commands.ShowOne):
-    """Base of the commands that concern one server."""
+class _HydrationCommand(commands.ServerCommand, commands.ShowOne):
+    """Base of the commands that concern one hydration."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the server, and whether to wait."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('server', metavar='<server>',
-                            help='Server (name or ID)')
-        parser.add_argument('--wait', action='store_true',
-                            help='Wait until the image is whole')
-        parser.add_argument('--timeout', metavar='<seconds>', type=float,
-                            default=_TIMEOUT,
-                            help='Wait at most so long (default: 3600)')
-        return parser
+    arguments: cli.Arguments = (*commands.wait('the image is whole'),)
 
     def shown(self, server_id: str, parsed_args: argparse.Namespace
               ) -> tuple:
@@ -126,60 +113,47 @@ class ShowHydration(_HydrationCommand):
     """Show how far the image is that a server runs from"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
-        return self.shown(versions.server_id(
-            self.connection, parsed_args.server), parsed_args)
+        return self.shown(self.server_id(parsed_args.server), parsed_args)
 
 
-class SetHydration(_HydrationCommand):
+class _HydrationChange(_HydrationCommand):
+    """Base of the commands that change a hydration."""
+
+    def change(self, parsed_args: argparse.Namespace,
+               values: dict[str, typing.Any]) -> tuple:
+        """Change it; return its fields."""
+        server_id = self.server_id(parsed_args.server)
+        self.client.update_hydration(server_id, **values)
+        return self.shown(server_id, parsed_args)
+
+
+class SetHydration(_HydrationChange):
     """Set when the image is to be whole that a server runs from
 
     Servers of one image on one host share it.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--deadline', metavar='<seconds>', type=_seconds,
-                            help='Have it whole within so many seconds from'
-                                 ' now; "none" for no deadline')
-        parser.add_argument('--rate', metavar='<size>', type=_rate,
-                            help='Fetch at most so much per second besides'
-                                 ' what guests read, such as 2MB; "none" for'
-                                 ' no limit')
-        paused = parser.add_mutually_exclusive_group()
-        paused.add_argument('--pause', dest='paused', action='store_const',
-                            const=True,
-                            help='Fetch only what guests read')
-        paused.add_argument('--resume', dest='paused', action='store_const',
-                            const=False,
-                            help='Return to the former mode and deadline')
-        return parser
+    arguments = (
+        cli.Argument('--deadline', metavar='<seconds>', type=_deadline,
+                     help='Have it whole within so long from now, such as 600'
+                          ' or 10m'),
+        cli.Argument('--rate', metavar='<rate>', type=cli.rate(),
+                     help='Fetch at most so much besides what guests read,'
+                          ' such as 2MBps (a bare number: bytes per second)'),
+        cli.pair('paused', 'unpaused',
+                 ('Fetch only what guests read',
+                  'Return to the former mode and deadline')))
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service.
-
-        :raises CommandError: nothing is to be changed
-        """
-        values = {name: None if value == 'none' else value
-                  for name in ('deadline', 'rate', 'paused')
-                  if (value := getattr(parsed_args, name)) is not None}
-        if not values:
-            raise exceptions.CommandError(
-                'Nothing to change; see --help for the options.')
-        server_id = versions.server_id(self.connection, parsed_args.server)
-        self.client.update_hydration(server_id, **values)
-        return self.shown(server_id, parsed_args)
+        return self.change(parsed_args, commands.changes(
+            parsed_args, *_SETTINGS, 'paused'))
 
 
-def _seconds(text: str) -> int | str:
-    return text if text == 'none' else int(text)
+class UnsetHydration(_HydrationChange):
+    """Remove the deadline or the limit of the rate of a hydration"""
 
+    arguments = commands.unset(*_SETTINGS)
 
-def _rate(text: str) -> int | str:
-    if text == 'none':
-        return text
-    try:
-        return units.parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        return self.change(parsed_args, dict.fromkeys(commands.changes(
+            parsed_args, *_SETTINGS)))

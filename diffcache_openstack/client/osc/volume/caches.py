@@ -15,17 +15,17 @@ import argparse
 import bisect
 import typing
 
-from osc_lib import exceptions
 from oslo_utils import uuidutils
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
-from diffcache_openstack.client.osc.server import versions
 from diffcache_openstack.client.osc.volume import write_back
-from diffcache_openstack.common import units
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.ssdcache import server
 
-BLOCK = 4096
+# A bare number is bytes here, as in all commands of OpenStack.
+_BLOCKS = cli.blocks(bare=1)
 _SETTINGS = ('limit', 'min', 'max', 'weight', 'priority', 'mode', 'sla',
              'admission')
 _LISTED: list[formats.Column] = [
@@ -33,7 +33,7 @@ _LISTED: list[formats.Column] = [
     ('Host', 'host', None), ('Mode', 'mode', None),
     ('State', 'state', None), ('Size', 'limit', formats.Blocks),
     ('Cached', 'blocks', formats.Blocks),
-    ('Hit Ratio', 'hit_ratio', formats.Share)]
+    ('Hit Ratio', 'hit_ratio', cells.Share)]
 _SHOWN: list[formats.Column] = [
     *_LISTED, ('Project', 'project_id', None),
     ('Dirty', 'dirty', formats.Blocks), ('Reads', 'reads', None),
@@ -43,14 +43,14 @@ _SHOWN: list[formats.Column] = [
     ('Maximum', 'max', formats.Blocks), ('Weight', 'weight', None),
     ('Priority', 'priority', None), ('SLA', 'sla', None),
     ('Admission', 'admission', None),
-    ('Losses', 'losses', formats.Lines),
-    ('Reasons', 'explain', formats.Lines),
-    ('Updated At', 'updated_at', formats.Time)]
+    ('Losses', 'losses', cells.Lines),
+    ('Reasons', 'explain', cells.Lines),
+    ('Updated At', 'updated_at', cells.Time)]
 _HOSTS: list[formats.Column] = [
     ('Host', 'host', None), ('State', 'state', None),
     ('Capacity', 'capacity', formats.Blocks), ('Policy', 'policy', None),
-    ('Epoch', 'epoch', formats.Duration), ('Volumes', 'volumes', None),
-    ('Updated At', 'updated_at', formats.Time)]
+    ('Epoch', 'epoch', cells.Duration), ('Volumes', 'volumes', None),
+    ('Updated At', 'updated_at', cells.Time)]
 _HOST: list[formats.Column] = [
     *_HOSTS, ('Decisions', 'decisions', formats.Decisions)]
 
@@ -58,12 +58,9 @@ _HOST: list[formats.Column] = [
 class _VolumeCommand(commands.Command):
     """Base of the commands that concern one volume."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the volume."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('volume', metavar='<volume>',
-                            help='Volume (name or ID)')
-        return parser
+    arguments: cli.Arguments = (
+        cli.Argument('volume', metavar='<volume>',
+                     help='Volume (name or ID)'),)
 
     def volume_id(self, name: str) -> str:
         """Return the ID of a volume by its name or ID.
@@ -81,20 +78,15 @@ class ListVolumes(commands.Lister):
 
     wide = frozenset({'Server', 'Mode', 'Cached'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--server', metavar='<server>', dest='server_id',
-                            help='List only volumes of this server (name or'
-                                 ' ID)')
-        parser.add_argument('--host', metavar='<host>',
-                            help='List only volumes in the SSD cache of this'
-                                 ' host (operators only)')
-        parser.add_argument(
-            '--mode', choices=server.MODES,
-            help='List only volumes in this mode')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        cli.Argument('--server', metavar='<server>', dest='server_id',
+                     help='List only volumes of this server (name or ID)'),
+        cli.Argument('--host', metavar='<host>',
+                     help='List only volumes in the SSD cache of this host'
+                          ' (operators only)'),
+        cli.Argument('--mode', choices=server.MODES,
+                     help='List only volumes in this mode'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Call the service.
@@ -102,8 +94,7 @@ class ListVolumes(commands.Lister):
         :raises NotFoundException: there is no such server
         """
         if parsed_args.server_id:
-            parsed_args.server_id = versions.server_id(
-                self.connection, parsed_args.server_id)
+            parsed_args.server_id = self.server_id(parsed_args.server_id)
         found = self.client.volume_caches(**commands.query(
             parsed_args, 'server_id', 'host', 'mode'))
         return formats.table(_LISTED, map(_with_ratio, found))
@@ -113,7 +104,6 @@ class ShowVolume(_VolumeCommand, commands.ShowOne):
     """Show a volume in the SSD cache of its server's host"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.fields(_SHOWN, _with_ratio(
             self.client.get_volume_cache(
                 self.volume_id(parsed_args.volume))))
@@ -125,88 +115,65 @@ class SetVolume(_VolumeCommand):
     Settings stay on the host, also while the volume is detached.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        for name, text in (('limit', 'Cache exactly so much of the volume,'
-                            ' whatever is requested, such as 2GiB'),
-                           ('min', 'Cache at least so much of it'),
-                           ('max', 'Cache at most so much of it')):
-            parser.add_argument(f'--{name}', metavar='<size>', type=_blocks,
-                                help=text)
-        parser.add_argument('--weight', metavar='<number>',
-                            type=commands.above_zero,
-                            help='What its hits are worth beside those of'
-                                 ' others')
-        parser.add_argument('--priority', metavar='<number>',
-                            type=commands.above_zero,
-                            help='With the policy "priority", the highest is'
-                                 ' first')
-        parser.add_argument(
-            '--mode', choices=server.MODES,
-            help='What the cache does with reads and writes.'
-                 f' {write_back.MEANING}')
-        parser.add_argument('--sla', metavar='<target>',
-                            help='What it is to reach: hit=0.9 or'
-                                 ' latency=2ms')
-        parser.add_argument(
-            '--admission', metavar='<number>', type=int,
-            choices=range(1, server.MAX_ADMISSION + 1),
-            help='Cache a block at this reference to it: 2 writes less to the'
-                 ' SSD, and keeps out what is read once')
-        parser.add_argument(
-            '--accept-loss', action='store_true',
-            help='Have flushes of the volume succeed although its storage lost'
-                 ' what "openstack volume cache show" lists as losses; check'
-                 ' the file systems of the server first')
-        return parser
+    arguments = (
+        cli.Argument('--limit', metavar='<size>', type=_BLOCKS,
+                     help='Cache exactly so much of the volume, whatever is'
+                          ' requested, such as 2GiB'),
+        cli.Argument('--min', metavar='<size>', type=_BLOCKS,
+                     help='Cache at least so much of it'),
+        cli.Argument('--max', metavar='<size>', type=_BLOCKS,
+                     help='Cache at most so much of it'),
+        cli.Argument('--weight', metavar='<number>', type=cli.positive(),
+                     help='What its hits are worth beside those of others'),
+        cli.Argument('--priority', metavar='<number>', type=cli.positive(),
+                     help='With the policy "priority", the highest is first'),
+        cli.Argument('--mode', choices=server.MODES,
+                     help='What the cache does with reads and writes.'
+                          f' {write_back.MEANING}'),
+        cli.Argument('--sla', metavar='<target>',
+                     help='What it is to reach: hit=0.9 or latency=2ms'),
+        cli.Argument('--admission', metavar='<number>', type=int,
+                     choices=range(1, server.MAX_ADMISSION + 1),
+                     help='Cache a block at this reference to it: 2 writes'
+                          ' less to the SSD, and keeps out what is read once'),
+        cli.Argument('--accept-loss', action='store_true',
+                     help='Have flushes of the volume succeed although its'
+                          ' storage lost what "openstack volume cache show"'
+                          ' lists as losses; check the file systems of the'
+                          ' server first'))
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Call the service.
-
-        :raises CommandError: nothing is to be changed
-        """
-        values = {name: value for name in _SETTINGS
-                  if (value := getattr(parsed_args, name)) is not None}
-        if values or not parsed_args.accept_loss:
-            _change(self, parsed_args, values)
+        if not parsed_args.accept_loss:
+            commands.changes(parsed_args, *_SETTINGS)
+        values = commands.given(parsed_args, *_SETTINGS)
+        volume_id = self.volume_id(parsed_args.volume)
+        if values:
+            self.client.update_volume_cache(volume_id, **values)
+            write_back.explain(values.get('mode'))
         if parsed_args.accept_loss:
-            self.client.accept_volume_loss(self.volume_id(parsed_args.volume))
+            self.client.accept_volume_loss(volume_id)
 
 
 class UnsetVolume(_VolumeCommand):
     """Remove settings of a volume: it is cached as its type says"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        for name in _SETTINGS:
-            parser.add_argument(f'--{name}', action='store_true',
-                                help=f'Remove what was set by --{name}')
-        return parser
+    arguments = commands.unset(*_SETTINGS)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Call the service.
-
-        :raises CommandError: nothing is to be changed
-        """
-        _change(self, parsed_args, {
-            name: None for name in _SETTINGS if getattr(parsed_args, name)})
+        values = dict.fromkeys(commands.changes(parsed_args, *_SETTINGS))
+        self.client.update_volume_cache(
+            self.volume_id(parsed_args.volume), **values)
 
 
 class FlushVolume(_VolumeCommand):
     """Write back what only the SSD cache has of a volume"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--invalidate', action='store_true',
-                            help='Also forget what is cached of it, after'
-                                 ' the volume was changed elsewhere')
-        return parser
+    arguments = (
+        cli.Argument('--invalidate', action='store_true',
+                     help='Also forget what is cached of it, after the volume'
+                          ' was changed elsewhere'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Call the service."""
         volume_id = self.volume_id(parsed_args.volume)
         if parsed_args.invalidate:
             self.client.invalidate_volume_cache(volume_id)
@@ -221,28 +188,22 @@ class ShowCurve(_VolumeCommand, commands.ShowOne):
     would have had. --graph draws all sizes.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--graph', metavar='<file>',
-                            help='Draw the curve to this file; its ending'
-                                 ' says the format, such as .png or .svg')
-        return parser
+    arguments = (
+        commands.graph('the curve of all sizes'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         volume_id = self.volume_id(parsed_args.volume)
         curve = self.client.volume_curve(volume_id)
         if parsed_args.graph:
             volume = self.client.get_volume_cache(volume_id)
             _draw(curve, volume, parsed_args.graph)
         return formats.fields([
-            ('Seconds', 'seconds', formats.Rounded),
+            ('Seconds', 'seconds', cells.Rounded),
             ('References', 'references', None),
             ('Working Set', 'distinct', formats.Blocks),
-            ('Sampled', 'sampled', formats.Share),
-            ('Hit us', 'hit_us', formats.Rounded),
-            ('Miss us', 'miss_us', formats.Rounded),
+            ('Sampled', 'sampled', cells.Share),
+            ('Hit us', 'hit_us', cells.Rounded),
+            ('Miss us', 'miss_us', cells.Rounded),
             ('Curve', 'curve', formats.Curve)],
             {**curve, 'curve': curve})
 
@@ -253,46 +214,38 @@ class Explain(_VolumeCommand, commands.ShowOne):
     The reasons are those of the last decision of its host.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('--add', metavar='<size>', type=_size,
-                            help='Tell what so much more of an SSD for this'
-                                 ' volume would save, such as 100GiB')
-        return parser
+    arguments = (
+        cli.Argument('--add', metavar='<size>', type=cli.size(),
+                     help='Tell what so much more of an SSD for this volume'
+                          ' would save, such as 100GiB'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         volume_id = self.volume_id(parsed_args.volume)
         volume = self.client.get_volume_cache(volume_id)
         found: dict[str, typing.Any] = {
             'limit': volume.limit, 'explain': volume.explain}
         columns: list[formats.Column] = [
             ('Size', 'limit', formats.Blocks),
-            ('Reasons', 'explain', formats.Lines)]
+            ('Reasons', 'explain', cells.Lines)]
         if parsed_args.add is not None:
             curve = self.client.volume_curve(volume_id)
-            found |= _with_more(curve, volume.limit, parsed_args.add // BLOCK)
+            found |= _with_more(curve, volume.limit,
+                                parsed_args.add // cli.BLOCK)
             columns += [
                 ('Size With More', 'limit_with_more', formats.Blocks),
-                ('Hit Ratio', 'hit_ratio', formats.Share),
+                ('Hit Ratio', 'hit_ratio', cells.Share),
                 ('Hit Ratio With More', 'hit_ratio_with_more',
-                 formats.Share),
-                ('Saved us', 'saved_us', formats.Rounded)]
+                 cells.Share),
+                ('Saved us', 'saved_us', cells.Rounded)]
         return formats.fields(columns, found)
 
 
 class ListHosts(commands.Lister):
     """List SSD caches of hosts"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_paging(parser)
-        return parser
+    arguments = commands.PAGING
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.table(_HOSTS, self.client.ssd_caches(
             **commands.query(parsed_args)))
 
@@ -301,30 +254,8 @@ class ShowHost(commands.HostCommand, commands.ShowOne):
     """Show the SSD cache of a host, and the last decisions about sizes"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.fields(_HOST,
                               self.client.get_ssd_cache(parsed_args.host))
-
-
-def _size(text: str) -> int:
-    try:
-        return units.parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _blocks(text: str) -> int:
-    return _size(text) // BLOCK
-
-
-def _change(command: typing.Any, parsed_args: argparse.Namespace,
-            values: dict[str, typing.Any]) -> None:
-    if not values:
-        raise exceptions.CommandError(
-            'Nothing to change; see --help for the options.')
-    command.client.update_volume_cache(
-        command.volume_id(parsed_args.volume), **values)
-    write_back.explain(values.get('mode'))
 
 
 def _with_ratio(volume: typing.Any) -> dict[str, typing.Any]:
@@ -358,15 +289,7 @@ def _with_more(curve: dict[str, typing.Any], limit: int, blocks: int
 
 
 def _draw(curve: dict[str, typing.Any], volume: typing.Any, path: str) -> None:
-    """Draw a curve.
-
-    :raises CommandError: it cannot be drawn
-    """
     # Imports matplotlib, which is slow.
     from diffcache_openstack.client.osc.volume import curve_graphs
-    try:
+    with commands.writing(path):
         curve_graphs.draw(curve, volume.id, volume.limit, path)
-    except (OSError, ValueError) as error:
-        raise exceptions.CommandError(
-            f'Could not write {path}: {error}; choose another path.'
-        ) from error

@@ -27,7 +27,7 @@ from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import hooks
 from diffcache_openstack.client.osc.volume import type_users
 from diffcache_openstack.client.osc.volume import write_back
-from diffcache_openstack.common import units
+from diffcache_openstack.common.commands import cli
 from diffcache_openstack.ssdcache import server
 from diffcache_openstack.ssdcache.sizing import base as sizing
 
@@ -37,62 +37,51 @@ MODES = ('write-through', 'write-around', write_back.MODE, 'off')
 _REACHES_HOSTS = ('front-end', 'both')
 
 
-def _size(text: str) -> str:
-    try:
-        units.parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
-
-
-def _above_zero(text: str) -> str:
-    commands.above_zero(text)
-    return text
-
-
-def _target(text: str) -> str:
-    try:
-        sizing.parse_target(text)
-    except sizing.SizingError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
+def _checked(parse: typing.Any) -> typing.Any:
+    """Return a parser that keeps the text: the host parses it, too."""
+    def keep(text: str) -> str:
+        try:
+            parse(text)
+        except sizing.SizingError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return text
+    return cli.measured(getattr(parse, 'measure', None), keep)
 
 
 class _VolumeType(hooks.Hook):
     """Adds the options to a command about a volume type."""
 
-    def get_parser(self, parser: argparse.ArgumentParser
-                   ) -> argparse.ArgumentParser:
-        """Add the options."""
-        parser.add_argument(
-            '--ssd-cache', choices=MODES,
-            help='Cache volumes of this type on the SSD of their server\'s'
-                 ' host, in this mode, or not (off). "volume type set" changes'
-                 ' volumes in use, too, unless a setting of the volume says'
-                 f' otherwise. {write_back.MEANING}')
-        parser.add_argument(
-            '--ssd-cache-min', metavar='<size>', type=_size,
-            help='Cache at least so much of each volume, such as 2GiB')
-        parser.add_argument(
-            '--ssd-cache-max', metavar='<size>', type=_size,
-            help='Cache at most so much of each volume')
-        parser.add_argument(
-            '--ssd-cache-weight', metavar='<number>', type=_above_zero,
-            help='What a hit of these volumes is worth beside those of others')
-        parser.add_argument(
-            '--ssd-cache-priority', metavar='<number>', type=_above_zero,
-            help='On hosts with the policy "priority", cache the volumes with'
-                 ' the highest number first')
-        parser.add_argument(
-            '--ssd-cache-sla', metavar='<target>', type=_target,
-            help='What each volume is to reach: hit=0.9, the part of its'
-                 ' references that hit, or latency=2ms, their mean')
-        parser.add_argument(
-            '--ssd-cache-admission', metavar='<number>', type=int,
-            choices=range(1, server.MAX_ADMISSION + 1),
-            help='Cache a block at this reference to it: 2 writes less to the'
-                 ' SSD, and keeps out what is read once')
-        return parser
+    arguments = (
+        cli.Argument('--ssd-cache', choices=MODES,
+                     help='Cache volumes of this type on the SSD of the host'
+                          ' of their server, in this mode, or not (off).'
+                          ' "volume type set" changes volumes in use, too,'
+                          ' unless a setting of the volume says otherwise.'
+                          f' {write_back.MEANING}'),
+        cli.Argument('--ssd-cache-min', metavar='<size>',
+                     type=_checked(cli.size()),
+                     help='Cache at least so much of each volume, such as'
+                          ' 2GiB'),
+        cli.Argument('--ssd-cache-max', metavar='<size>',
+                     type=_checked(cli.size()),
+                     help='Cache at most so much of each volume'),
+        cli.Argument('--ssd-cache-weight', metavar='<number>',
+                     type=_checked(cli.positive()),
+                     help='What a hit of these volumes is worth beside those'
+                          ' of others'),
+        cli.Argument('--ssd-cache-priority', metavar='<number>',
+                     type=_checked(cli.positive()),
+                     help='On hosts with the policy "priority", cache the'
+                          ' volumes with the highest number first'),
+        cli.Argument('--ssd-cache-sla', metavar='<target>',
+                     type=_checked(sizing.parse_target),
+                     help='What each volume is to reach: hit=0.9, the part of'
+                          ' its references that hit, or latency=2ms, their'
+                          ' mean'),
+        cli.Argument('--ssd-cache-admission', metavar='<number>', type=int,
+                     choices=range(1, server.MAX_ADMISSION + 1),
+                     help='Cache a block at this reference to it: 2 writes'
+                          ' less to the SSD, and keeps out what is read once'))
 
     def after(self, parsed_args: argparse.Namespace, result: typing.Any
               ) -> typing.Any:
@@ -154,12 +143,9 @@ class ApplyType(commands.Command):
     single volumes stay.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('volume_type', metavar='<volume-type>',
-                            help='Volume type (name or ID)')
-        return parser
+    arguments = (
+        cli.Argument('volume_type', metavar='<volume-type>',
+                     help='Volume type (name or ID)'),)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Call the services.

@@ -23,9 +23,9 @@ from osc_lib import exceptions
 import requests
 
 from diffcache_openstack.client.osc import commands
+from diffcache_openstack.client.osc.image import cached_images
 from diffcache_openstack.client.osc.image import hosts
 from diffcache_openstack.client.osc.image import lookups
-from diffcache_openstack.client.osc.image import objects
 from diffcache_openstack.client.osc.image import plans
 from diffcache_openstack.client.osc.image import precache
 from diffcache_openstack.client.osc.image import quotas
@@ -78,7 +78,7 @@ class TestQuotas(cloud.CommandTest):
 
     def test_limits_and_use(self):
         self.conf.set_override('version_policy_count_total', 7, 'quota')
-        rows = self.listed(quotas.ShowQuotas)
+        rows = self.listed(quotas.ListQuotas)
         self.assertIn({'Resource': 'version_policy_count_total',
                        'Limit': 7, 'In Use': 0}, rows)
         self.assertEqual(5, len(rows))
@@ -86,7 +86,7 @@ class TestQuotas(cloud.CommandTest):
     def project(self, *words, user='admin'):
         """The path of the request for the quotas of a project."""
         self.app.client_manager.diffcache = self.connect(user)
-        self.listed(quotas.ShowQuotas, '--project', *words)
+        self.listed(quotas.ListQuotas, '--project', *words)
         return self.wire.sent[-1].path_url
 
     def test_of_another_project(self):
@@ -236,30 +236,30 @@ class TestHosts(cloud.CommandTest):
 class TestObjects(cloud.CommandTest):
 
     def test_list_and_show(self):
-        rows = self.listed(objects.ListObjects, '--family', 't1')
+        rows = self.listed(cached_images.ListImages, '--family', 't1')
         self.assertEqual(['t2'], [row['ID'] for row in rows])
-        shown = self.shown(objects.ShowObject, 't1')
+        shown = self.shown(cached_images.ShowImage, 't1')
         self.assertEqual((1, database.content(1)),
                          (shown['members'], shown['content']))
-        [row] = self.listed(objects.ListLocations, 't1')
+        [row] = self.listed(cached_images.ListLocations, 't1')
         self.assertEqual('h1', row['Host'])
 
     def test_lookups_of_all_hosts(self):
-        rows = self.listed(objects.ListLookups, 't2', '--site', 'edge')
+        rows = self.listed(cached_images.ListLookups, 't2', '--site', 'edge')
         self.assertEqual([('h1', 'build'), ('h2', 'build')],
                          [(row['Host'], row['Way']) for row in rows])
-        [row] = self.listed(objects.ListLookups, 't1', '--limit', '1')
+        [row] = self.listed(cached_images.ListLookups, 't1', '--limit', '1')
         self.assertEqual((0, 0, None), (row['WAN'], row['LAN'],
                                         row['Lazy Boot Waits (s)']))
 
     def test_image_that_glance_has_no_more(self):
-        command = self.command(objects.ShowObject)
+        command = self.command(cached_images.ShowImage)
         missing = '00000000-0000-4000-8000-000000000000'
         self.app.client_manager.sdk_connection.image = None
         self.assertEqual(missing, command.known_image_id(missing))
 
     def test_patches(self):
-        [row] = self.listed(objects.ListPatches, '--base', 't1')
+        [row] = self.listed(cached_images.ListPatches, '--base', 't1')
         self.assertEqual(database.patch(1, 2).id, row['ID'])
 
     def test_patches_of_several_images(self):
@@ -272,14 +272,14 @@ class TestObjects(cloud.CommandTest):
                 (('--base', 't3', '--base', 't2', '--limit', '1'), (1,))):
             self.assertEqual(
                 {database.content(number) for number in targets},
-                {row['Target'] for row in self.listed(objects.ListPatches,
-                                                      *words)})
+                {row['Target'] for row in self.listed(
+                    cached_images.ListPatches, *words)})
 
     def test_pairs(self):
-        [row] = self.listed(objects.ListPairs, '--base', 't1', '--long')
+        [row] = self.listed(cached_images.ListPairs, '--base', 't1', '--long')
         self.assertEqual((database.content(2), 'made', 0),
                          (row['Target'], row['State'], row['Attempts']))
-        self.assertEqual([], self.listed(objects.ListPairs, '--state',
+        self.assertEqual([], self.listed(cached_images.ListPairs, '--state',
                                          'declined'))
 
 
@@ -337,25 +337,25 @@ class TestPlans(cloud.CommandTest):
         self.assertIn('--add-hosts 1', str(error))
 
     def test_what_if(self):
-        shown = self.shown(plans.WhatIf, 'edge', '--repository-mbps', '1000')
+        shown = self.shown(plans.WhatIf, 'edge', '--repository-rate', '1000')
         self.assertGreater(shown['saving'], 0)
         self.assertEqual('seconds', shown['objective'])
-        lean = self.shown(plans.WhatIf, 'edge', '--repository-mbps', '1000',
+        lean = self.shown(plans.WhatIf, 'edge', '--repository-rate', '1000',
                           '--objective', 'wan_bytes')
         self.assertEqual('wan_bytes', lean['objective'])
         self.assertLessEqual(lean['wan_per_request_after'],
                              1.0001 * shown['wan_per_request_after'])
 
     def test_what_if_with_units(self):
-        shown = self.shown(plans.WhatIf, 'edge', '--capacity-bytes=-1TB')
+        shown = self.shown(plans.WhatIf, 'edge', '--add-capacity=-1TB')
         self.assertLess(shown['saving'], 0)
         self.assertRaises(SystemExit, self.take, plans.WhatIf, 'edge',
-                          '--capacity-bytes', '1XB')
+                          '--add-capacity', '1XB')
 
     def test_the_guide_shows_the_fields(self):
         names, _ = self.take(plans.CreatePlan, 'edge')
         pages.assert_are_fields(self, pages.CLIENT, 'plan create site', names)
-        names, _ = self.take(plans.WhatIf, 'edge', '--repository-mbps', '9')
+        names, _ = self.take(plans.WhatIf, 'edge', '--repository-rate', '9')
         pages.assert_are_fields(self, pages.CLIENT, 'plan what-if', names)
 
     def test_solver_that_is_none(self):
@@ -394,7 +394,7 @@ class TestPrecache(cloud.CommandTest):
     def test_change_and_cancel(self):
         job = self.create()
         self.take(precache.SetJob, job['id'], '--priority', '5',
-                  '--not-pinned')
+                  '--unpinned')
         self.assertEqual(
             5, self.shown(precache.ShowJob, job['id'])['priority'])
         self.take(precache.CancelJob, job['id'])
@@ -522,7 +522,7 @@ class TestSites(cloud.CommandTest):
         self.assertEqual(['centre', 'edge'], [row['Name'] for row in rows])
         report = self.shown(sites.ShowReport, 'edge', '--days', '1')
         self.assertEqual(15, report['wan_bytes'])
-        rows = self.listed(sites.ShowForecast, 'edge', '--limit', '1')
+        rows = self.listed(sites.ListForecast, 'edge', '--limit', '1')
         self.assertEqual([['t2']], [row['Images'] for row in rows])
 
     def test_the_only_site_need_not_be_named(self):
@@ -530,7 +530,7 @@ class TestSites(cloud.CommandTest):
         err = io.StringIO()
         with contextlib.redirect_stderr(err):
             report = self.shown(sites.ShowReport)
-            self.listed(sites.ShowForecast)
+            self.listed(sites.ListForecast)
             plan = self.shown(plans.CreatePlan, '--wait')
             self.take(plans.ApplyPlan, plan['id'])
             shown = self.shown(plans.ShowPlan)

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.common.commands import cells
 from tests import base
 
 
@@ -36,17 +37,17 @@ class TestColumns(base.TestCase):
 
     def test_result(self):
         result = {'method': 'rollback', 'bytes_written': 0}
-        column = formats.Result(result)
+        column = cells.Named(result)
         self.assertEqual('method: rollback\nbytes_written: 0',
                          column.human_readable())
         self.assertEqual(result, column.machine_readable())
-        self.assertEqual(('', ''), (formats.Result(None).human_readable(),
-                                    formats.Result(None).machine_readable()))
+        self.assertEqual(('', ''), (cells.Named(None).human_readable(),
+                                    cells.Named(None).machine_readable()))
 
     def test_duration(self):
         for seconds, text in ((86400, '1d'), (21600, '6h'), (5400, '90m'),
                               (61, '61s'), (None, '')):
-            column = formats.Duration(seconds)
+            column = cells.Duration(seconds)
             self.assertEqual(text, column.human_readable())
             self.assertEqual('' if seconds is None else seconds,
                              column.machine_readable())

@@ -19,8 +19,9 @@ from unittest import mock
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.client.osc.image import cached_images
 from diffcache_openstack.client.osc.image import hosts
-from diffcache_openstack.client.osc.image import objects
+from diffcache_openstack.common.commands import cells
 from tests import base
 
 WIDTH = 100
@@ -192,7 +193,7 @@ class TestTables(TablesTest):
         self.assertIn('| Objects |', text)
 
     def test_sentences_are_whole_for_programs(self):
-        [row] = json.loads(self.printed(objects.ListPairs, '-f', 'json'))
+        [row] = json.loads(self.printed(cached_images.ListPairs, '-f', 'json'))
         self.assertEqual(REASON, row['Reason'])
 
 
@@ -202,7 +203,7 @@ class TestTime(base.TestCase):
         for value, expected in ((TIME, '2026-11-24T20:36:32Z'),
                                 ('2026-11-24T20:36:32Z',
                                  '2026-11-24T20:36:32Z'), (None, '')):
-            shown = formats.Time(value)
+            shown = cells.Time(value)
             self.assertEqual(expected, shown.human_readable())
             self.assertEqual(value or '', shown.machine_readable())
 

@@ -29,7 +29,7 @@ class TestDatabase(base.ManageTest):
         self.assertEqual(0, self.run_words('db', 'sync').code)
 
     def test_without_schema(self):
-        for words in (('host', 'list'), ('status',), ('template', 'list')):
+        for words in (('host', 'list'), ('status',), ('image', 'list')):
             self.assert_fails(1, 'run "diffcache-manage db sync"', *words)
 
     def test_unreachable(self):

@@ -48,10 +48,10 @@ class TestHostKeys(base.FilledTest):
                          host_keys.HostKey(path).signer.role)
 
     def test_revocation(self):
-        self.assertEqual([], self.run_words('host-key', 'revoked', '-f',
-                                            'json').json)
+        words = ('host-key', 'revocation', 'list', '-f', 'json')
+        self.assertEqual([], self.run_words(*words).json)
         self.assertEqual(0, self.run_words('host-key', 'revoke', 'h1').code)
-        [row] = self.run_words('host-key', 'revoked', '-f', 'json').json
+        [row] = self.run_words(*words).json
         self.assertEqual('h1', row['Host'])
 
     def test_service_with_the_key_of_another_host(self):

@@ -30,11 +30,12 @@ class TestHosts(base.FilledTest):
                       self.run_words('host', 'list', '-f', 'csv').out)
 
     def test_holdings_of_a_host(self):
-        rows = self.run_words('host', 'show', 'h1', '-f', 'json').json
+        rows = self.run_words('host', 'object', 'list', 'h1', '-f',
+                              'json').json
         self.assertEqual([{'Kind': 'templates', 'ID': database.content(1),
                            'Size': 1_500_000}], rows)
-        self.assert_fails(1, 'h9', 'host', 'show', 'h9')
+        self.assert_fails(1, 'h9', 'host', 'object', 'list', 'h9')
 
     def test_removal(self):
-        self.assertEqual(0, self.run_words('host', 'remove', 'h1').code)
-        self.assert_fails(1, 'h1', 'host', 'remove', 'h1')
+        self.assertEqual(0, self.run_words('host', 'delete', 'h1').code)
+        self.assert_fails(1, 'h1', 'host', 'delete', 'h1')

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+from diffcache_openstack.db import catalogue
 from diffcache_openstack.db.sites import host_rows
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
@@ -39,3 +40,28 @@ class TestImages(base.FilledTest):
                                 'h1', '-f', 'json')
         self.assertEqual('local', result.json['way'])
         self.assertEqual([('get_image', 't', '/out', None)], worker.calls)
+
+
+class TestCatalogue(base.FilledTest):
+
+    def test_list(self):
+        rows = self.run_words('image', 'list', '-f', 'json').json
+        self.assertEqual(['t1', 't2'], [r['ID'] for r in rows])
+
+    def test_removal(self):
+        self.assertEqual(0, self.run_words('image', 'delete', 't1').code)
+        self.assertEqual([], self.database.read(catalogue.list_patches))
+        self.assert_fails(1, 't1', 'image', 'delete', 't1')
+
+    def test_restoration(self):
+        self.assert_fails(1, 'not deleted', 'image', 'restore', 't1')
+        self.database.write(
+            catalogue.put_template, database.template(
+                1, data_size=1_500_000, status=objects.DELETED),
+            objects_base.now())
+        [row] = self.run_words('image', 'list', '--withdrawn', '-f',
+                               'json').json
+        self.assertEqual(('t1', 'deleted'), (row['ID'], row['Status']))
+        self.assertEqual(0, self.run_words('image', 'restore', 't1').code)
+        self.assertEqual([], self.run_words('image', 'list', '--withdrawn',
+                                            '-f', 'json').json)

@@ -16,14 +16,16 @@ from tests.unit.cmd.manage import base
 class TestPlans(base.FilledTest):
 
     def test_plan(self):
-        self.assert_fails(1, 'plan create edge', 'plan', 'show', 'edge')
+        self.assert_fails(1, 'plan create edge', 'plan', 'item', 'list',
+                          'edge')
         conductor = service.ConductorService(self.conf)
         conductor.start()
         self.addCleanup(conductor.stop)
         result = self.run_words('plan', 'create', 'edge', '-f', 'json')
         self.assertEqual(0, result.code)
         made = result.json
-        rows = self.run_words('plan', 'show', 'edge', '-f', 'json').json
+        rows = self.run_words('plan', 'item', 'list', 'edge', '-f',
+                              'json').json
         self.assertEqual(made['objects'], len(rows))
         self.assertEqual({'h1'}, {row['Host'] for row in rows})
         self.assert_fails(1, 'nowhere', 'plan', 'create', 'nowhere')

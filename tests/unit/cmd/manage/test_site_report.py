@@ -152,7 +152,7 @@ class TestSiteReport(base.FilledTest):
             self.report('-f', 'json').json['unused_images'])
 
     def test_words(self):
-        text = self.report('--price', '10', '--add-disk', '1TB').out
+        text = self.report('--price', '10', '--add-capacity', '1TB').out
         for part in ('2, of which 1 (50%) took nothing from the WAN',
                      '3.0 MB saved (75%)', '0.03 saved, at 10 for 1 GB',
                      '1.0 TB more cache on each host: 1.0 h and 2.0 GB'):
@@ -182,5 +182,5 @@ class TestSiteReport(base.FilledTest):
     def test_refused(self):
         self.assert_fails(1, 'none', 'site', 'report', 'none')
         for words in (('--days', '0'), ('--price', '-1'),
-                      ('--price', 'inf'), ('--add-disk', 'much')):
+                      ('--price', 'inf'), ('--add-capacity', 'much')):
             self.assert_fails(2, words[1], 'site', 'report', 'edge', *words)

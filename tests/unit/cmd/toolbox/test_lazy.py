@@ -94,8 +94,10 @@ class TestReplay(LazyTestCase):
             'replay', self.scenario, '--mode', 'later', '--in-flight', 1,
             '--read-ahead', 0)
         self.assertEqual(0, code, err)
-        self.assertIn('4 entries', out)
-        self.assertIn('last 4.', out)
+        self.assertIn('last: 4.', out)
+        # Nothing is printed as Python prints it.
+        for sign in ('{', '['):
+            self.assertNotIn(sign, out)
 
     def test_errors_name_the_field(self):
         bad = dict(FIGURE_3, threshold=-1)

@@ -93,7 +93,7 @@ class TestCurve(TraceTestCase):
                 (('--method', 'shards', '--rate', 'nan'), 'not a number'),
                 (('--method', 'shards', '--samples', '0'), 'whole number'),
                 (('--sizes', '1,,2'), 'whole number'),
-                (('--block', '0'), 'whole number')):
+                (('--block', '0'), 'not a size')):
             code, out, err = self.run_command(self.trace, *words)
             self.assertEqual('', out)
             self.assertNotEqual(0, code)

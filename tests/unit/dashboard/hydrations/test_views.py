@@ -12,15 +12,12 @@
 """The tab of a server's arriving image, and its form."""
 
 import re
-import unittest.mock
-
 from tests.unit.dashboard import needs
 
 from django import urls
-from openstack_dashboard import api
 
-SERVER = '1'
-PROJECT = '1'
+SERVER = needs.ServerPageTest.server
+PROJECT = needs.ServerPageTest.project
 TAB = (urls.reverse('horizon:project:instances:detail', args=[SERVER])
        + '?tab=instance_details__hydration')
 ACTIONS = urls.reverse('horizon:project:image_cache_hydrations:actions',
@@ -40,28 +37,12 @@ HYDRATION = {
     'updated_at': '2026-11-23T16:00:00Z'}
 
 
-class HydrationsTest(needs.PageTest):
+class HydrationsTest(needs.ServerPageTest):
     """A server whose image arrives, in Horizon's own page."""
 
     def setUp(self):
         super().setUp()
         self.hydration()
-        self.assertEqual(SERVER, self.servers.first().id)
-        self.assertEqual(PROJECT, self.tenant.id)
-        for module, name, value in (
-                (api.nova, 'server_get', self.servers.first()),
-                (api.nova, 'instance_volumes_list', []),
-                (api.nova, 'flavor_get', self.flavors.first()),
-                (api.nova, 'is_feature_available', True),
-                (api.neutron, 'server_security_groups', []),
-                (api.neutron, 'is_extension_supported', False),
-                (api.neutron, 'floating_ip_supported', True),
-                (api.neutron, 'floating_ip_simple_associate_supported', True),
-                (api.network, 'servers_update_addresses', None)):
-            patcher = unittest.mock.patch.object(module, name,
-                                                 return_value=value)
-            patcher.start()
-            self.addCleanup(patcher.stop)
 
     def hydration(self, **changed):
         """Have the service show the hydration, and change it."""

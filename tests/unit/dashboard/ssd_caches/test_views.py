@@ -20,6 +20,7 @@ from openstack_dashboard.test import helpers
 from diffcache_openstack.dashboard.ssd_caches import curves
 
 VOLUME_ID = '3f6a2c52-8d0e-4d0b-9f0a-6f1f5a1e7c11'
+OTHER_ID = 'a16a2c52-8d0e-4d0b-9f0a-6f1f5a1e7c11'
 INDEX = urls.reverse('horizon:admin:image_cache_ssd_caches:index')
 DETAIL = urls.reverse('horizon:admin:image_cache_ssd_caches:detail',
                       args=['c1'])
@@ -200,3 +201,46 @@ class ProjectTest(needs.PageTest):
         response = self.show('stranger')
         self.assertNotContains(response, 'image_cache_ssd_cache')
         self.assertEqual([], self.wire.sent)
+
+
+class ServerTest(needs.ServerPageTest):
+
+    def show(self):
+        """Return the tab of Horizon's own page of a server."""
+        return self.client.get(
+            urls.reverse('horizon:project:instances:detail',
+                         args=[self.server])
+            + '?tab=instance_details__image_cache_ssd_cache')
+
+    def volumes(self, *volumes):
+        """Have the service list some volumes."""
+        self.answer('/volume-caches', needs.listing('volume_caches',
+                                                    *volumes))
+
+    def test_losses_of_its_volumes_come_first(self):
+        self.volumes(VOLUME, {
+            **VOLUME, 'id': OTHER_ID, 'losses': ['1048576 to 1052672']})
+        response = self.show()
+        text = response.content.decode()
+        self.assertIn('1048576 to 1052672', text)
+        self.assertLess(text.index(OTHER_ID), text.index(VOLUME_ID))
+        self.assertContains(response, 'Lost by the storage', 1)
+        self.assertContains(response, '75%', 2)
+        self.assertIn(('GET', '/volume-caches',
+                       {'server_id': self.server}), self.wire.sent)
+
+    def test_no_volume_is_cached(self):
+        self.volumes()
+        self.assertContains(self.show(),
+                            'No volume of this server is in an SSD cache.')
+
+    def test_a_refused_call_is_a_message(self):
+        self.refuse('/volume-caches', 503, 'Busy.')
+        self.assertIn('Could not list the volumes: Busy.',
+                      self.messages(self.show()))
+
+    def test_others_have_no_tab(self):
+        self.with_rules()
+        self.act_as('stranger')
+        self.volumes(VOLUME)
+        self.assertNotContains(self.show(), VOLUME_ID)

@@ -16,13 +16,12 @@ import unittest.mock
 from tests.unit.dashboard import needs
 
 from django import urls
-from openstack_dashboard import api
 from openstack_dashboard import policy
 
 ID = 'c7a1d3b4-5a4e-4f0e-9d5e-0d8a6a1b2c3d'
 PARENT = 'a1b2e4c5-5a4e-4f0e-9d5e-0d8a6a1b2c3d'
 TASK = 'e9c3f5d6-5a4e-4f0e-9d5e-0d8a6a1b2c3d'
-SERVER = '1'
+SERVER = needs.ServerPageTest.server
 TAB = (urls.reverse('horizon:project:instances:detail', args=[SERVER])
        + '?tab=instance_details__versions')
 ACTIONS = urls.reverse('horizon:project:image_cache_versions:actions',
@@ -36,7 +35,7 @@ POLICY = urls.reverse('horizon:project:image_cache_versions:policy',
 COMPARE, EXPORT = (
     urls.reverse(f'horizon:project:image_cache_versions:{name}',
                  args=[SERVER, ID]) for name in ('compare', 'export'))
-PROJECT = '1'
+PROJECT = needs.ServerPageTest.project
 VERSION = {
     'id': ID, 'name': 'before<upgrade>', 'description': '',
     'server_id': SERVER, 'project_id': PROJECT, 'parent_id': PARENT,
@@ -60,29 +59,13 @@ RULES = {
 SUBMIT = 'btn-primary" type="submit" value="Roll Back"'
 
 
-class VersionsTest(needs.PageTest):
+class VersionsTest(needs.ServerPageTest):
     """A server with one version and one task, in Horizon's own page."""
 
     def setUp(self):
         super().setUp()
         self.versions(VERSION)
         self.tasks(WORK)
-        self.assertEqual(SERVER, self.servers.first().id)
-        self.assertEqual(PROJECT, self.tenant.id)
-        for module, name, value in (
-                (api.nova, 'server_get', self.servers.first()),
-                (api.nova, 'instance_volumes_list', []),
-                (api.nova, 'flavor_get', self.flavors.first()),
-                (api.nova, 'is_feature_available', True),
-                (api.neutron, 'server_security_groups', []),
-                (api.neutron, 'is_extension_supported', False),
-                (api.neutron, 'floating_ip_supported', True),
-                (api.neutron, 'floating_ip_simple_associate_supported', True),
-                (api.network, 'servers_update_addresses', None)):
-            patcher = unittest.mock.patch.object(module, name,
-                                                 return_value=value)
-            patcher.start()
-            self.addCleanup(patcher.stop)
 
     def versions(self, *entries):
         """Have the service list some versions."""

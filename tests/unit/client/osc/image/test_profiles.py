@@ -86,10 +86,10 @@ class TestProfiles(cloud.CommandTest):
         profile, path = self.create(), self.directory / 'profile.png'
         self.take(commands.ShowProfile, profile, '--graph', str(path))
         self.assertEqual(b'\x89PNG', path.read_bytes()[:4])
-        for name in ('profile.xyz', 'none/profile.png'):
-            self.assertRaises(
-                exceptions.CommandError, self.take, commands.ShowProfile,
-                profile, '--graph', str(self.directory / name))
+        for name, error in (('profile.xyz', SystemExit),
+                            ('none/profile.png', exceptions.CommandError)):
+            self.assertRaises(error, self.take, commands.ShowProfile, profile,
+                              '--graph', str(self.directory / name))
 
     def test_delete(self):
         profile = self.create()

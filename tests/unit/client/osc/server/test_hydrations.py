@@ -74,12 +74,20 @@ class TestHydrations(cloud.CommandTest):
                            '600', '--rate', '2MB')
         self.assertEqual(('deadline', 2_000_000, 1), tuple(
             found[name] for name in ('mode', 'rate', 'generation')))
-        found = self.shown(commands.SetHydration, 'running', '--pause',
-                           '--rate', 'none')
-        self.assertEqual((True, None), (found['paused'], found['rate']))
-        found = self.shown(commands.SetHydration, 'running', '--resume',
-                           '--deadline', 'none')
-        self.assertEqual((False, 'idle'), (found['paused'], found['mode']))
+        found = self.shown(commands.SetHydration, 'running', '--paused')
+        self.assertTrue(found['paused'])
+        found = self.shown(commands.SetHydration, 'running', '--unpaused')
+        self.assertFalse(found['paused'])
+
+    def test_unset(self):
+        self.take(commands.SetHydration, 'running', '--deadline', '10m',
+                  '--rate', '2MBps')
+        found = self.shown(commands.UnsetHydration, 'running', '--rate')
+        self.assertEqual(('deadline', None), (found['mode'], found['rate']))
+        found = self.shown(commands.UnsetHydration, 'running', '--deadline')
+        self.assertEqual('idle', found['mode'])
+        self.assertRaises(exceptions.CommandError, self.take,
+                          commands.UnsetHydration, 'running')
 
     def test_set_nothing(self):
         self.assertRaises(exceptions.CommandError, self.take,
@@ -87,7 +95,7 @@ class TestHydrations(cloud.CommandTest):
 
     def test_words_that_are_no_values(self):
         for option in (('--rate', 'fast'), ('--deadline', 'soon'),
-                       ('--pause', '--resume')):
+                       ('--paused', '--unpaused')):
             self.assertRaises(SystemExit, self.take, commands.SetHydration,
                               'running', *option)
 

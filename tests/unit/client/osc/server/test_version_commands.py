@@ -18,8 +18,8 @@ from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import hooks
+from diffcache_openstack.client.osc.server import version_commands
 from diffcache_openstack.client.osc.server import version_policies
-from diffcache_openstack.client.osc.server import versions
 from diffcache_openstack.common import stand_ins
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions as states
@@ -67,7 +67,7 @@ class VersionsTest(cloud.CommandTest):
 
     def save(self, number=1, server='stopped', **values):
         """The id of a version that was saved."""
-        shown = self.shown(versions.CreateVersion, server)
+        shown = self.shown(version_commands.CreateVersion, server)
         self.host.report(self.host.next(), saved=fakes.saved(number, **values))
         return shown['id']
 
@@ -85,22 +85,23 @@ class TestVersions(VersionsTest):
 
     def test_create_show_list_set(self):
         version_id = self.save()
-        shown = self.shown(versions.ShowVersion, version_id)
+        shown = self.shown(version_commands.ShowVersion, version_id)
         self.assertEqual(('available', 8192, 12.5), (
             shown['state'], shown['changed'], shown['pause_ms']))
         json.dumps(shown)
-        self.take(versions.SetVersion, version_id, '--name', 'Gold',
-                  '--protect')
-        [row] = self.listed(versions.ListVersions, '--server', 'stopped')
+        self.take(version_commands.SetVersion, version_id, '--name', 'Gold',
+                  '--protected')
+        [row] = self.listed(version_commands.ListVersions, '--server',
+                            'stopped')
         self.assertEqual('Gold', row['Name'])
-        self.assertTrue(self.shown(versions.ShowVersion,
+        self.assertTrue(self.shown(version_commands.ShowVersion,
                                    version_id)['protected'])
-        self.assertEqual([], self.listed(versions.ListVersions, '--server',
-                                         'one-that-is-gone'))
+        self.assertEqual([], self.listed(
+            version_commands.ListVersions, '--server', 'one-that-is-gone'))
 
     def test_create_waits(self):
         self.cloud.wait_for_server_version = self._saved_meanwhile
-        shown = self.shown(versions.CreateVersion, 'stopped', '--wait',
+        shown = self.shown(version_commands.CreateVersion, 'stopped', '--wait',
                            '--rate', '10MB', '--alpha', 'auto')
         self.assertEqual(('available', 'auto'),
                          (shown['state'], shown['alpha']))
@@ -118,54 +119,56 @@ class TestVersions(VersionsTest):
 
         self.cloud.wait_for_server_version = fail
         error = self.assertRaises(
-            exceptions.CommandError, self.take, versions.CreateVersion,
+            exceptions.CommandError, self.take, version_commands.CreateVersion,
             'stopped', '--wait')
         self.assertIn('no space', str(error))
 
     def test_delete_and_wait(self):
         version_id = self.save()
         self.soon(self.hub)
-        self.take(versions.DeleteVersion, version_id, '--wait')
-        self.assertEqual([], self.listed(versions.ListVersions))
+        self.take(version_commands.DeleteVersion, version_id, '--wait')
+        self.assertEqual([], self.listed(version_commands.ListVersions))
 
     def test_one_that_failed_is_deleted(self):
-        version_id = self.shown(versions.CreateVersion, 'stopped')['id']
+        version_id = self.shown(version_commands.CreateVersion,
+                                'stopped')['id']
         self.host.report(self.host.next(), states.FAILED, error='no space')
-        self.assertEqual('error', self.shown(versions.ShowVersion,
+        self.assertEqual('error', self.shown(version_commands.ShowVersion,
                                              version_id)['state'])
-        self.take(versions.DeleteVersion, version_id, '--wait')
-        self.assertEqual([], self.listed(versions.ListVersions))
+        self.take(version_commands.DeleteVersion, version_id, '--wait')
+        self.assertEqual([], self.listed(version_commands.ListVersions))
 
     def test_diff(self):
         one, other = self.save(1), self.save(2)
         self.soon(self.hub, result=json.dumps({
             'bytes': 4096, 'disks': [{'device': 'vda', 'bytes': 4096}]}))
-        self.assertEqual(4096, self.shown(versions.DiffVersions, one,
+        self.assertEqual(4096, self.shown(version_commands.DiffVersions, one,
                                           other)['bytes'])
 
     def test_export(self):
         version_id = self.save()
         self.soon(self.hub, result=json.dumps({'image_id': 'x'}))
-        shown = self.shown(versions.ExportVersion, version_id, '--wait',
+        shown = self.shown(version_commands.ExportVersion, version_id,
+                           '--wait',
                            '--name', 'Gold')
         self.assertEqual({'image_id': 'x'}, shown['result'])
 
     def test_tasks(self):
         version_id = self.save()
-        task = self.shown(versions.ExportVersion, version_id)
-        rows = self.listed(versions.ListTasks, '--version', version_id)
+        task = self.shown(version_commands.ExportVersion, version_id)
+        rows = self.listed(version_commands.ListTasks, '--version', version_id)
         self.assertEqual(['export', 'save'], [row['Kind'] for row in rows])
         # One that is cancelled before it is given is not given any more.
         self.hub.next()
-        self.take(versions.CancelTask, task['id'])
-        self.assertEqual('export', self.shown(versions.ShowTask,
+        self.take(version_commands.CancelTask, task['id'])
+        self.assertEqual('export', self.shown(version_commands.ShowTask,
                                               task['id'])['kind'])
 
     def test_verify(self):
         self.save()
         self.soon(self.hub, result=json.dumps({'intact': True}))
         self.assertEqual({'intact': True}, self.shown(
-            versions.Verify, '--wait')['result'])
+            version_commands.Verify, '--wait')['result'])
 
 
 class TestRestoring(VersionsTest):
@@ -173,13 +176,14 @@ class TestRestoring(VersionsTest):
     def test_stopped_server_stays_stopped(self):
         version_id = self.save()
         self.soon(self.host, kept=fakes.saved(2))
-        shown = self.shown(versions.RestoreVersion, version_id, '--wait')
+        shown = self.shown(version_commands.RestoreVersion, version_id,
+                           '--wait')
         self.assertEqual(('done', []), (shown['state'], self.compute.calls))
 
     def test_running_server_is_stopped_and_started(self):
         version_id = self.save(server='running')
         self.soon(self.host, kept=fakes.saved(2))
-        self.take(versions.RestoreVersion, version_id, '--restart')
+        self.take(version_commands.RestoreVersion, version_id, '--restart')
         self.assertEqual([('stop', 'running'), ('start', 'running')],
                          self.compute.calls)
 
@@ -187,7 +191,8 @@ class TestRestoring(VersionsTest):
         version_id = self.save(server='running')
         self.soon(self.host, state=states.FAILED, error='damaged')
         error = self.assertRaises(
-            exceptions.CommandError, self.take, versions.RestoreVersion,
+            exceptions.CommandError, self.take,
+            version_commands.RestoreVersion,
             version_id, '--restart')
         self.assertIn('damaged', str(error))
         self.assertEqual([('stop', 'running')], self.compute.calls)
@@ -197,18 +202,18 @@ class TestRestoring(VersionsTest):
         self.nova.change('running', task='imaging')
         self.assertRaises(
             sdk_exceptions.ConflictException, self.take,
-            versions.RestoreVersion, version_id, '--restart')
+            version_commands.RestoreVersion, version_id, '--restart')
         self.assertEqual([('stop', 'running'), ('start', 'running')],
                          self.compute.calls)
 
     def test_dry_run(self):
         version_id = self.save()
-        self.shown(versions.RestoreVersion, version_id, '--dry-run')
+        self.shown(version_commands.RestoreVersion, version_id, '--dry-run')
         self.assertTrue(self.host.next().dry_run)
 
     def test_method(self):
         version_id = self.save()
-        self.shown(versions.RestoreVersion, version_id, '--method',
+        self.shown(version_commands.RestoreVersion, version_id, '--method',
                    'rebuild')
         self.assertEqual('rebuild', self.host.next().method)
 
@@ -217,18 +222,18 @@ class TestPolicies(VersionsTest):
 
     def test_life(self):
         shown = self.shown(
-            version_policies.SetPolicy, '--server', 'running', '--every',
+            version_policies.CreatePolicy, '--server', 'running', '--every',
             '6h', '--keep-daily', '7', '--on-delete', '--required')
         self.assertEqual(
             (21600, 7, True, True, False),
             tuple(shown[name] for name in (
                 'every', 'daily', 'on_delete', 'required', 'on_shutdown')))
-        self.take(version_policies.SetPolicy, '--project-default',
+        self.take(version_policies.CreatePolicy, '--project-default',
                   '--keep-last', '2')
         self.assertEqual(2, len(self.listed(version_policies.ListPolicies)))
         self.assertEqual(2, self.shown(version_policies.ShowPolicy,
                                        '--project-default')['last'])
-        self.take(version_policies.UnsetPolicy, '--server', 'running')
+        self.take(version_policies.DeletePolicy, '--server', 'running')
         error = self.assertRaises(
             exceptions.CommandError, self.take, version_policies.ShowPolicy,
             '--server', 'running')

@@ -9,79 +9,75 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""``openstack image cache object`` and ``image cache patch``."""
+"""``openstack image cache image`` and ``image cache patch``."""
 
 import argparse
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.common.commands import cells
+from diffcache_openstack.common.commands import cli
 
 _LISTED: list[formats.Column] = [
     ('ID', 'id', None), ('Name', 'name', None), ('Family', 'family', None),
-    ('Size', 'size', formats.Size), ('Data', 'data_size', formats.Size),
+    ('Size', 'size', cells.Size), ('Data', 'data_size', cells.Size),
     ('Format', 'disk_format', None), ('Hosts', 'host_count', None),
     ('Status', 'status', None)]
 _SHOWN: list[formats.Column] = [
-    *_LISTED, ('Compressed', 'compressed_size', formats.Size),
+    *_LISTED, ('Compressed', 'compressed_size', cells.Size),
     ('Members', 'members', None),
-    ('Content', 'content_id', None), ('File', 'file_size', formats.Size),
+    ('Content', 'content_id', None), ('File', 'file_size', cells.Size),
     ('Owner', 'owner', None), ('Visibility', 'visibility', None),
-    ('Created At', 'created_at', formats.Time)]
+    ('Created At', 'created_at', cells.Time)]
 _PATCHES: list[formats.Column] = [
-    ('ID', 'id', formats.Hash), ('Base', 'base', formats.Hash),
-    ('Target', 'target', formats.Hash), ('Size', 'size', formats.Size),
-    ('Made In (s)', 'create_seconds', formats.Rounded),
-    ('Applied In (s)', 'apply_seconds', formats.Rounded),
+    ('ID', 'id', cells.Hash), ('Base', 'base', cells.Hash),
+    ('Target', 'target', cells.Hash), ('Size', 'size', cells.Size),
+    ('Made In (s)', 'create_seconds', cells.Rounded),
+    ('Applied In (s)', 'apply_seconds', cells.Rounded),
     ('Hosts', 'host_count', None)]
 _PAIRS: list[formats.Column] = [
-    ('Base', 'base', formats.Hash), ('Target', 'target', formats.Hash),
-    ('State', 'state', None), ('Size', 'size', formats.Size),
-    ('Repository', 'host', None), ('Reason', 'reason', formats.Text),
-    ('Attempts', 'attempts', None), ('Retry At', 'retry_at', formats.Time),
+    ('Base', 'base', cells.Hash), ('Target', 'target', cells.Hash),
+    ('State', 'state', None), ('Size', 'size', cells.Size),
+    ('Repository', 'host', None), ('Reason', 'reason', cells.Text),
+    ('Attempts', 'attempts', None), ('Retry At', 'retry_at', cells.Time),
     ('Terms', 'terms', None)]
 _LOCATIONS: list[formats.Column] = [
     ('Host', 'host', None), ('Site', 'site', None),
-    ('Size', 'bytes', formats.Size), ('Cached', 'is_held', None),
+    ('Size', 'bytes', cells.Size), ('Cached', 'is_held', None),
     ("In Nova's Cache", 'is_borrowed', None)]
 
 _LOOKUPS: list[formats.Column] = [
     ('Host', 'host', None), ('Site', 'site', None), ('Way', 'way', None),
-    ('Seconds', 'seconds', formats.Rounded),
-    ('WAN', 'wan_bytes', formats.Size),
-    ('LAN', 'lan_bytes', formats.Size),
-    ('Lazy Boot Waits (s)', 'lazy_boot.seconds', formats.Rounded),
-    ('Detail', 'detail', formats.Text)]
+    ('Seconds', 'seconds', cells.Rounded),
+    ('WAN', 'wan_bytes', cells.Size),
+    ('LAN', 'lan_bytes', cells.Size),
+    ('Lazy Boot Waits (s)', 'lazy_boot.seconds', cells.Rounded),
+    ('Detail', 'detail', cells.Text)]
 
 
-class ListObjects(commands.Lister):
-    """List the templates of the catalogue"""
+class ListImages(commands.Lister):
+    """List the images of the catalogue"""
 
     wide = frozenset({'Data', 'Family', 'Format'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'templates', name='with this name',
-                             family='whose family is this image',
-                             host='that this host holds')
-        parser.add_argument('--status',
-                            choices=('active', 'deactivated', 'deleted'),
-                            help='List only templates with this status')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        *commands.filters('images', name='with this name',
+                          family='whose family is this image',
+                          host='that this host holds'),
+        cli.Argument('--status', choices=('active', 'deactivated', 'deleted'),
+                     help='List only images with this status'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         self.name_images(parsed_args, 'family')
         return formats.table(_LISTED, self.client.templates(**commands.query(
             parsed_args, 'name', 'family', 'host', 'status')))
 
 
-class ShowObject(commands.ImageCommand, commands.ShowOne):
-    """Show a template of the catalogue"""
+class ShowImage(commands.ImageCommand, commands.ShowOne):
+    """Show an image of the catalogue"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.fields(_SHOWN, self.client.get_template(
             self.known_image_id(parsed_args.image)))
 
@@ -90,7 +86,6 @@ class ListLocations(commands.ImageCommand, commands.Lister):
     """List the hosts that have a whole image"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         return formats.table(_LOCATIONS, self.client.template_locations(
             self.known_image_id(parsed_args.image)))
 
@@ -100,15 +95,11 @@ class ListLookups(commands.ImageCommand, commands.Lister):
 
     wide = frozenset({'Detail'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'hosts', site='of this site')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        *commands.filters('hosts', site='of this site'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         found = self.client.lookups(
             self.known_image_id(parsed_args.image),
             **commands.query(parsed_args, 'site'))
@@ -120,19 +111,14 @@ class ListLookups(commands.ImageCommand, commands.Lister):
 class ListPatches(commands.Lister):
     """List patches between images"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        for option, text in (('base', 'from'), ('target', 'to')):
-            parser.add_argument(
-                f'--{option}', metavar='<image>', action='append',
-                help=f'List only patches {text} this image (name or ID; repeat'
-                     f' for patches {text} any of several)')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        *(cli.Argument(f'--{option}', metavar='<image>', action='append',
+                       help=f'List only patches {text} this image (name or ID;'
+                            f' repeat for patches {text} any of several)')
+          for option, text in (('base', 'from'), ('target', 'to'))),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         for option in ('base', 'target'):
             names = getattr(parsed_args, option)
             setattr(parsed_args, option, names and [
@@ -150,19 +136,13 @@ class ListPairs(commands.Lister):
 
     wide = frozenset({'Attempts', 'Repository', 'Retry At', 'Terms'})
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'pairs', base='with this base',
-                             target='with this target')
-        parser.add_argument('--state',
-                            choices=('found', 'wanted', 'declined', 'made'),
-                            help='List only pairs in this state')
-        commands.add_paging(parser)
-        return parser
+    arguments = (
+        *commands.filters('pairs', base='with this base',
+                          target='with this target'),
+        commands.state('pairs', 'found', 'wanted', 'declined', 'made'),
+        *commands.PAGING)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Call the service."""
         self.name_images(parsed_args, 'base', 'target')
         return formats.table(_PAIRS, self.client.patch_pairs(
             **commands.query(parsed_args, 'base', 'target', 'state')))
