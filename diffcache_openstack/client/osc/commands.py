@@ -238,7 +238,8 @@ class ServerCommand(Command):
     """A command about one server."""
 
     arguments: cli.Arguments = (
-        cli.Argument('server', metavar='<server>', help='Server (name or ID)'),)
+        cli.Argument('server', metavar='<server>',
+                     help='Server (name or ID)'),)
 
 
 class SiteCommand(Command):
