@@ -22,12 +22,6 @@ from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import volume_cache
 from diffcache_openstack.ssdcache import hot_blocks
 
-_OF_STATE = ('mode', 'state', 'limit', 'blocks', 'dirty')
-_OF_TRAFFIC = ('reads', 'writes', 'hits', 'misses', 'evictions', 'bypassed')
-_OF_WANTED = ('min', 'max', 'weight', 'priority', 'sla', 'admission')
-_OF_CURVE = ('seconds', 'references', 'distinct', 'sampled', 'hit_us',
-             'miss_us')
-
 
 class Report(typing.NamedTuple):
     """The state of an SSD cache; ``volumes`` is None if it does not answer."""
@@ -116,19 +110,24 @@ def _reasons(name: str, decision: dict[str, typing.Any], names: list[str]
 def _volume(name: str, document: dict[str, typing.Any],
             curve: dict[str, typing.Any] | None, explain: list[str]
             ) -> objects.VolumeCache:
-    traffic, wanted = document['traffic'], document['wanted']
-    return objects.VolumeCache(
-        id=name, explain=explain, curve=curve and _curve(curve),
-        generation=document['overrides']['generation'],
-        losses=[f'{start}+{length}' for start, length
-                in document['losses'][:volume_cache.MOST_LOSSES]],
-        **{each: document[each] for each in _OF_STATE},
-        **{each: traffic[each] for each in _OF_TRAFFIC},
-        **{each: wanted[each] for each in _OF_WANTED})
+    values = _known(objects.VolumeCache, {
+        **document, **document['traffic'], **document['wanted']})
+    return objects.VolumeCache(**{
+        **values, 'id': name, 'explain': explain,
+        'curve': curve and _curve(curve),
+        'generation': document['overrides']['generation'],
+        'losses': [f'{start}+{length}' for start, length
+                   in document['losses'][:volume_cache.MOST_LOSSES]]})
 
 
 def _curve(curve: dict[str, typing.Any]) -> objects.VolumeCurve:
-    return objects.VolumeCurve(
-        sizes=[size for size, _hits in curve['hits']],
-        hits=[hits for _size, hits in curve['hits']],
-        **{name: curve[name] for name in _OF_CURVE})
+    return objects.VolumeCurve(**{
+        **_known(objects.VolumeCurve, curve),
+        'sizes': [size for size, _hits in curve['hits']],
+        'hits': [hits for _size, hits in curve['hits']]})
+
+
+def _known(kind: type[objects.VolumeCache] | type[objects.VolumeCurve],
+           document: dict[str, typing.Any]) -> dict[str, typing.Any]:
+    """Return the values of a document that an object has fields for."""
+    return {name: document[name] for name in kind.fields if name in document}

@@ -31,9 +31,7 @@ _VOLUME = common.closed({
     'sla': common.TEXT_OR_NULL, 'admission': common.COUNT_OR_NULL,
     'losses': _TEXTS,
     'generation': common.COUNT,
-    'explain': _TEXTS, 'updated_at': common.INSTANT},
-    # Which earlier versions lack.
-    ['admission'])
+    'explain': _TEXTS, 'updated_at': common.INSTANT})
 
 LIST_QUERY = common.paged_query({
     'server_id': {'type': 'string', 'minLength': 1, 'maxLength': 64,

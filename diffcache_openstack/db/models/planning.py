@@ -152,7 +152,7 @@ class PrecacheJob(tables.Base):
     window: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
     pinned: orm.Mapped[bool]
     boot_set: orm.Mapped[bool] = orm.mapped_column(
-        default=False, server_default=sa.false())
+        default=False)
     is_open: orm.Mapped[bool]
     dirty: orm.Mapped[bool]
     message: orm.Mapped[str | None] = orm.mapped_column(sa.Text)

@@ -29,7 +29,7 @@ class Site(tables.Base):
     plan_generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     planned_at: orm.Mapped[datetime.datetime | None]
     map_floor: orm.Mapped[int] = orm.mapped_column(
-        sa.BigInteger, default=0, server_default='0')
+        sa.BigInteger, default=0)
 
 
 class MapChange(tables.Base):
@@ -80,9 +80,9 @@ class Host(tables.Base):
     plan_generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     seen_at: orm.Mapped[datetime.datetime]
     held_objects: orm.Mapped[int] = orm.mapped_column(
-        sa.BigInteger, default=0, server_default='0')
+        sa.BigInteger, default=0)
     held_bytes: orm.Mapped[int] = orm.mapped_column(
-        sa.BigInteger, default=0, server_default='0')
+        sa.BigInteger, default=0)
 
 
 class Holding(tables.Base):

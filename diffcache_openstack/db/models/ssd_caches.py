@@ -58,7 +58,6 @@ class VolumeCache(tables.Base):
     mode: orm.Mapped[str] = orm.mapped_column(sa.String(32))
     document: orm.Mapped[str] = orm.mapped_column(sa.Text)
     curve: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
-    # Services of the release before insert rows without it.
     working_set: orm.Mapped[int] = orm.mapped_column(
-        sa.BigInteger, default=0, server_default='0')
+        sa.BigInteger, default=0)
     updated_at: orm.Mapped[datetime.datetime]

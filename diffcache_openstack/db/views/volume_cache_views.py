@@ -107,9 +107,7 @@ def _visible(viewer):
 
 def _entry(row):
     entry = listing.plain(row)
-    # Reports of earlier releases lack these.
-    return {'admission': None, 'losses': [],
-            **json.loads(entry.pop('document')), **entry}
+    return {**json.loads(entry.pop('document')), **entry}
 
 
 def _caches():

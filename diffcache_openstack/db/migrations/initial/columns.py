@@ -1,0 +1,33 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options and column types of several tables."""
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+OPTIONS = {
+    'mysql_engine': 'InnoDB',
+    'mysql_charset': 'utf8mb4',
+    'mysql_collate': 'utf8mb4_bin',
+}
+
+
+def time():
+    """Return the type of an instant, to the microsecond."""
+    return sa.DateTime().with_variant(mysql.DATETIME(fsp=6), 'mysql',
+                                      'mariadb')
+
+
+def packed():
+    """Return the type of packed rows."""
+    return sa.LargeBinary().with_variant(mysql.MEDIUMBLOB(), 'mysql',
+                                         'mariadb')
