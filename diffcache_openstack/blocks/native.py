@@ -24,22 +24,20 @@ from diffcache_openstack.common import exceptions
 
 #: The kind of error that is the operating system's own.
 SYSTEM_ERROR = 'OSError'
-_MEANING = {
-    'AlreadyInFlight': exceptions.RetryableError,
-    'BaseMismatch': exceptions.BaseMismatch,
-    'Cancelled': exceptions.Cancelled,
-    'FormatError': exceptions.FormatError,
-    'IntegrityError': exceptions.IntegrityError,
-    'Interrupted': exceptions.RetryableError,
-    'InvalidInput': exceptions.InvalidInput,
-    'NativeError': exceptions.PermanentError,
-    'NoSpace': exceptions.NoSpace,
-    'ObjectMissing': exceptions.ObjectMissing,
-    'PeerRefused': exceptions.PeerRefused,
-    'PeerUnavailable': exceptions.PeerUnavailable,
-    'PeerUntrusted': exceptions.PeerUntrusted,
-    'SourceUnavailable': exceptions.PeerUnavailable,
-}
+_MEANING = {'AlreadyInFlight': exceptions.RetryableError,
+            'BaseMismatch': exceptions.BaseMismatch,
+            'Cancelled': exceptions.Cancelled,
+            'FormatError': exceptions.FormatError,
+            'IntegrityError': exceptions.IntegrityError,
+            'Interrupted': exceptions.RetryableError,
+            'InvalidInput': exceptions.InvalidInput,
+            'NativeError': exceptions.PermanentError,
+            'NoSpace': exceptions.NoSpace,
+            'ObjectMissing': exceptions.ObjectMissing,
+            'PeerRefused': exceptions.PeerRefused,
+            'PeerUnavailable': exceptions.PeerUnavailable,
+            'PeerUntrusted': exceptions.PeerUntrusted,
+            'SourceUnavailable': exceptions.PeerUnavailable}
 
 
 #: What is wrong with a file that was read, which the caller knows best.

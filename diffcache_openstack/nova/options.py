@@ -41,10 +41,8 @@ STAY = 'stay'
 BOOT_MODE = cfg.StrOpt(
     'boot_mode',
     default=FULL,
-    choices=[
-        (FULL, 'the whole image is on the host before the server starts'),
-        (LAZY, 'the server starts while its image arrives'),
-    ],
+    choices=[(FULL, 'the whole image is on the host before the server starts'),
+             (LAZY, 'the server starts while its image arrives')],
     help='''
 When servers start. With ``lazy`` the base image is a link to a file of
 diffcached, which fetches what is read, and the rest later; until it is whole,
@@ -166,10 +164,8 @@ and qcow2, and those whose signature Nova has to verify.
     cfg.StrOpt(
         'unknown_policy',
         default=GO,
-        choices=[
-            (GO, 'it is deleted unsaved, which is logged and counted'),
-            (STAY, 'deleting fails, and can be tried again'),
-        ],
+        choices=[(GO, 'it is deleted unsaved, which is logged and counted'),
+                 (STAY, 'deleting fails, and can be tried again')],
         advanced=True,
         help='''
 Dangerous with ``go`` where policies require versions: a server that is deleted

@@ -29,14 +29,9 @@ class Arrays:
         to its host; what ``instance.placed`` names needs none
     """
 
-    def __init__(
-        self,
-        instance: instances.Instance,
-        hops: int,
-        start: placements.Placement,
-        move_weight: float = 0.0,
-        threads: int = 1,
-    ):
+    def __init__(self, instance: instances.Instance, hops: int,
+                 start: placements.Placement, move_weight: float = 0.0,
+                 threads: int = 1):
         self.hops = max(0, hops)
         self.threads = max(1, threads)
         # In bytes: what fits is decided in whole numbers, which are exact.
@@ -61,10 +56,8 @@ class Arrays:
         """Number templates and patches: (object, column), sorted."""
         return sorted(
             [(i, host - 1) for i, host in held.templates]
-            + [
-                (self._first_patch + self._patches[i, j], host - 1)
-                for i, j, host in held.patches
-            ]
+            + [(self._first_patch + self._patches[i, j], host - 1) for i, j,
+               host in held.patches]
         )
 
     def key(self, number: int, column: int) -> tuple[int, ...]:
@@ -73,15 +66,11 @@ class Arrays:
             return number, column + 1
         return *self._pairs[number - self._first_patch], column + 1
 
-    def placement(
-        self, pairs: list[tuple[int, int]]
-    ) -> placements.Placement:
+    def placement(self, pairs: list[tuple[int, int]]) -> placements.Placement:
         """Return the placement of (object, column) pairs."""
         keys = [self.key(*pair) for pair in pairs]
-        return placements.Placement.of(
-            (key for key in keys if len(key) == 2),
-            (key for key in keys if len(key) == 3),
-        )
+        return placements.Placement.of((key for key in keys if len(key) == 2),
+                                       (key for key in keys if len(key) == 3))
 
 
 def _floats(bytes_of: np.ndarray) -> list[float]:

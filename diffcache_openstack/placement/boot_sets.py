@@ -371,13 +371,9 @@ class BootSets:
     pinned: tuple[tuple[int, int], ...] = ()
 
 
-def candidates_of(
-    instance: instances.Instance,
-    placement: placements.Placement,
-    sets: BootSets,
-    terms: replan.Terms,
-    hops: int = 1,
-) -> Candidates:
+def candidates_of(instance: instances.Instance,
+                  placement: placements.Placement, sets: BootSets,
+                  terms: replan.Terms, hops: int = 1) -> Candidates:
     """Return the boot sets of some templates, given what hosts hold.
 
     A boot reads a part of the image over the cheapest way there is to it, and

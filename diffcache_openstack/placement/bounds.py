@@ -25,18 +25,16 @@ def unlimited(instance: instances.Instance, hops: int = 1) -> float:
         ((i, h) for i in range(instance.template_count) for h in hosts),
         (
             (*pair, h)
-            for pair in zip(
-                instance.patch_base.tolist(), instance.patch_target.tolist()
-            )
+            for pair in zip(instance.patch_base.tolist(),
+                            instance.patch_target.tolist())
             for h in hosts
         ),
     )
     return cost.total_cost(instance, everything, hops)
 
 
-def capacity_left(
-    instance: instances.Instance, placement: placements.Placement
-) -> np.ndarray:
+def capacity_left(instance: instances.Instance,
+                  placement: placements.Placement) -> np.ndarray:
     """Compute the bytes that each host could still take, shape (K,)."""
     used = placements.used(instance, placement)
     return np.maximum(instance.usable_bytes() - used, 0)

@@ -50,11 +50,8 @@ class Evaluation:
         return not self.errors
 
 
-def evaluate(
-    instance: instances.Instance,
-    placement: placements.Placement,
-    hops: int = 1,
-) -> Evaluation:
+def evaluate(instance: instances.Instance, placement: placements.Placement,
+             hops: int = 1) -> Evaluation:
     """Compute cost and feasibility of a placement.
 
     :param hops: patches that may be applied one after another
@@ -63,26 +60,18 @@ def evaluate(
     errors = placements.errors(instance, placement)
     total = total_cost(instance, placement, hops)
     demand = instance.demand
-    return Evaluation(
-        total, total / demand if demand else 0.0, tuple(errors)
-    )
+    return Evaluation(total, total / demand if demand else 0.0, tuple(errors))
 
 
-def total_cost(
-    instance: instances.Instance,
-    placement: placements.Placement,
-    hops: int = 1,
-) -> float:
+def total_cost(instance: instances.Instance, placement: placements.Placement,
+               hops: int = 1) -> float:
     """Sum rate times cheapest cost over templates and hosts, in seconds."""
     seconds = service_seconds(instance, placement, hops)
     return float((instance.rates * seconds).sum())
 
 
-def wan_megabytes(
-    instance: instances.Instance,
-    placement: placements.Placement,
-    hops: int = 1,
-) -> float:
+def wan_megabytes(instance: instances.Instance,
+                  placement: placements.Placement, hops: int = 1) -> float:
     """Sum rate times MB from the repository over templates and hosts.
 
     They are those of the ways that take the fewest seconds: what these cost
@@ -91,9 +80,7 @@ def wan_megabytes(
     links = instance.bandwidths
     slower = dataclasses.replace(
         instance,
-        bandwidths=dataclasses.replace(
-            links, repo=links.repo * (1 - _SLOWER)
-        ),
+        bandwidths=dataclasses.replace(links, repo=links.repo * (1 - _SLOWER)),
         # Not by the slower link: where the repository counts as far as
         # peers, the bytes would make up for it.
         wire_sizes=instance.wire_sizes_priced(),
@@ -107,22 +94,18 @@ def wan_megabytes(
     return float((instance.rates * more / per_megabyte).sum())
 
 
-def service_seconds(
-    instance: instances.Instance,
-    placement: placements.Placement,
-    hops: int = 1,
-) -> np.ndarray:
+def service_seconds(instance: instances.Instance,
+                    placement: placements.Placement,
+                    hops: int = 1) -> np.ndarray:
     """Find the cheapest seconds for each template at each host, (N, K)."""
     groups = instance.site_hosts()
     if len(groups) == 1:
         return _site_seconds(instance, placement, hops)
     seconds = np.empty((instance.template_count, instance.host_count))
     for columns in groups:
-        seconds[:, columns] = _site_seconds(
-            instance.only_hosts(columns),
-            placement.only_hosts(columns),
-            hops,
-        )
+        seconds[:, columns] = _site_seconds(instance.only_hosts(columns),
+                                            placement.only_hosts(columns),
+                                            hops)
     return seconds
 
 

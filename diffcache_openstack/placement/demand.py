@@ -61,14 +61,9 @@ class Model:
     period_s: float = 86400.0
 
 
-def rates(
-    history: list[Arrival],
-    now_s: float,
-    shape: tuple[int, int],
-    model: Model = Model(),
-    families: np.ndarray | None = None,
-    jobs: tuple[Job, ...] = (),
-) -> np.ndarray:
+def rates(history: list[Arrival], now_s: float, shape: tuple[int, int],
+          model: Model = Model(), families: np.ndarray | None = None,
+          jobs: tuple[Job, ...] = ()) -> np.ndarray:
     """Forecast the requests per period, shape (N, K).
 
     :param history: requests in any order; those after ``now_s`` are ignored
@@ -78,9 +73,8 @@ def rates(
     """
     counts = decayed(history, now_s, shape, model.half_life_s)
     totals = counts.sum(axis=1)
-    short = decayed(
-        history, now_s, shape, model.half_life_s * model.short_share
-    ).sum(axis=1)
+    short = decayed(history, now_s, shape,
+                    model.half_life_s * model.short_share).sum(axis=1)
     level = _with_family(totals, families, model.family_weight)
     level *= _trend(totals, short, model)
     # Events at a steady rate leave rate * half-life / ln 2 behind.
@@ -92,28 +86,21 @@ def rates(
     return expected
 
 
-def decayed(
-    history: list[Arrival],
-    now_s: float,
-    shape: tuple[int, int],
-    half_life_s: float,
-) -> np.ndarray:
+def decayed(history: list[Arrival], now_s: float, shape: tuple[int, int],
+            half_life_s: float) -> np.ndarray:
     """Count requests weighted by age, shape (N, K)."""
     counts = np.zeros(shape)
     seen = [r for r in history if r.time_s <= now_s]
     if seen:
         ages = now_s - np.array([r.time_s for r in seen])
-        at = (
-            np.array([r.template for r in seen]),
-            np.array([r.host for r in seen]) - 1,
-        )
+        at = (np.array([r.template for r in seen]),
+              np.array([r.host for r in seen]) - 1)
         np.add.at(counts, at, 0.5 ** (ages / half_life_s))
     return counts
 
 
-def families(
-    templates: int, patch_base: np.ndarray, patch_target: np.ndarray
-) -> np.ndarray:
+def families(templates: int, patch_base: np.ndarray,
+             patch_target: np.ndarray) -> np.ndarray:
     """Number the families, templates that patches connect, shape (N,)."""
     family = np.arange(templates)
     while True:

@@ -59,11 +59,8 @@ class Reason:
         return f'{" and ".join(uses)} for {what}'
 
 
-def explain(
-    instance: instances.Instance,
-    placement: placements.Placement,
-    hops: int = 1,
-) -> list[Reason]:
+def explain(instance: instances.Instance, placement: placements.Placement,
+            hops: int = 1) -> list[Reason]:
     """List reasons for all objects, by host, the most saved per MB first.
 
     :raises PlacementError: the placement names what does not exist
@@ -88,16 +85,10 @@ def explain(
         for n, (_, entry, size) in enumerate(ranked):
             requests = users.get(entry, {})
             found.append(
-                Reason(
-                    key=entry[:-1],
-                    host=host,
-                    megabytes=size,
-                    saves_s=saves[entry],
-                    requests=sum(requests.values()),
-                    targets=tuple(sorted(requests)),
-                    eviction=len(ranked) - n,
-                    pinned=entry in pins,
-                )
+                Reason(key=entry[:-1], host=host, megabytes=size,
+                       saves_s=saves[entry], requests=sum(requests.values()),
+                       targets=tuple(sorted(requests)),
+                       eviction=len(ranked) - n, pinned=entry in pins)
             )
     return found
 

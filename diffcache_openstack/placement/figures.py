@@ -28,12 +28,8 @@ from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement import workloads
 
 # Columns of the CSV after the varied one, seconds per request.
-SERIES = (
-    'with_patches_s',
-    'templates_only_s',
-    'algorithm1_with_patches_s',
-    'algorithm1_templates_only_s',
-)
+SERIES = ('with_patches_s', 'templates_only_s', 'algorithm1_with_patches_s',
+          'algorithm1_templates_only_s')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,21 +51,11 @@ class Figure:
 
 
 FIGURES = {
-    2: Figure(
-        2,
-        'capacity_mb',
-        tuple(float(gb * 1000) for gb in range(10, 151, 10)),
-        'cache space per host (GB)',
-        'capacity_gb',
-        1000.0,
-    ),
-    3: Figure(
-        3,
-        'templates',
-        tuple(range(5, 51, 5)),
-        'templates',
-        'templates',
-    ),
+    2: Figure(2, 'capacity_mb',
+              tuple(float(gb * 1000) for gb in range(10, 151, 10)),
+              'cache space per host (GB)', 'capacity_gb', 1000.0),
+    3: Figure(3, 'templates', tuple(range(5, 51, 5)), 'templates',
+              'templates'),
     4: Figure(4, 'hosts', tuple(range(3, 11)), 'hosts', 'hosts'),
 }
 
@@ -91,9 +77,7 @@ def points(
     for n, value in enumerate(figure.values):
         samples = []
         for seed in range(seeds):
-            instance = workloads.synthetic(
-                seed=seed, **{figure.varied: value}
-            )
+            instance = workloads.synthetic(seed=seed, **{figure.varied: value})
             samples.append(
                 [
                     by.solve(case, time_limit=time_limit).cost_s
@@ -143,12 +127,10 @@ def _draw(figure, rows, path):
     canvas = matplotlib.figure.Figure(figsize=(7, 4.5), dpi=120)
     axes = canvas.add_subplot()
     columns = list(zip(*rows))
-    styles = (
-        ('with patches', 'o-', 'tab:blue'),
-        ('templates only', 's-', 'tab:red'),
-        ('with patches, Algorithm 1', 'o:', 'tab:cyan'),
-        ('templates only, Algorithm 1', 's:', 'tab:orange'),
-    )
+    styles = (('with patches', 'o-', 'tab:blue'),
+              ('templates only', 's-', 'tab:red'),
+              ('with patches, Algorithm 1', 'o:', 'tab:cyan'),
+              ('templates only, Algorithm 1', 's:', 'tab:orange'))
     for seconds, (label, style, colour) in zip(columns[1:], styles):
         minutes = [s / 60 for s in seconds]
         axes.plot(columns[0], minutes, style, color=colour, label=label)

@@ -62,9 +62,8 @@ class Bandwidths:
     repo: np.ndarray
 
     @classmethod
-    def uniform(
-        cls, hosts: int, local: float, peer: float, repo: float
-    ) -> 'Bandwidths':
+    def uniform(cls, hosts: int, local: float, peer: float,
+                repo: float) -> 'Bandwidths':
         """Give each of ``hosts`` hosts the same three links."""
         return cls(*(np.full(hosts, float(b)) for b in (local, peer, repo)))
 
@@ -124,9 +123,8 @@ class Instance:
         if self.wire_sizes is None:
             object.__setattr__(self, 'wire_sizes', self.sizes)
         if self.sites is None:
-            object.__setattr__(
-                self, 'sites', np.zeros(self.host_count, dtype=np.int64)
-            )
+            object.__setattr__(self, 'sites',
+                               np.zeros(self.host_count, dtype=np.int64))
 
     @property
     def template_count(self) -> int:
@@ -173,15 +171,11 @@ class Instance:
     def without_patches(self) -> 'Instance':
         """Return the instance where only whole templates can be held."""
         none = np.zeros(0, dtype=np.int64)
-        return dataclasses.replace(
-            self,
-            patch_base=none,
-            patch_target=none,
-            patch_sizes=np.zeros(0),
-            patch_seconds=np.zeros(0),
-            placed=Held(self.placed.templates),
-            pinned=Held(self.pinned.templates),
-        )
+        return dataclasses.replace(self, patch_base=none, patch_target=none,
+                                   patch_sizes=np.zeros(0),
+                                   patch_seconds=np.zeros(0),
+                                   placed=Held(self.placed.templates),
+                                   pinned=Held(self.pinned.templates))
 
     def site_hosts(self) -> list[np.ndarray]:
         """List the columns of each site's hosts, one array per site."""
@@ -200,14 +194,10 @@ class Instance:
 
         def renumber(held: Held) -> Held:
             return Held(
-                tuple(
-                    (i, number[h]) for i, h in held.templates if h in number
-                ),
-                tuple(
-                    (i, j, number[h])
-                    for i, j, h in held.patches
-                    if h in number
-                ),
+                tuple((i, number[h]) for i,
+                      h in held.templates if h in number),
+                tuple((i, j, number[h]) for i, j,
+                      h in held.patches if h in number),
             )
 
         return dataclasses.replace(
@@ -300,18 +290,15 @@ def to_dict(instance: Instance) -> dict:
         'sizes': instance.sizes.tolist(),
         'patch_sizes': [
             list(row)
-            for row in zip(
-                instance.patch_base.tolist(),
-                instance.patch_target.tolist(),
-                instance.patch_sizes.tolist(),
-                instance.patch_seconds.tolist(),
-            )
+            for row in zip(instance.patch_base.tolist(),
+                           instance.patch_target.tolist(),
+                           instance.patch_sizes.tolist(),
+                           instance.patch_seconds.tolist())
         ],
         'capacities': instance.capacities.tolist(),
         'rates': instance.rates.tolist(),
-        'bandwidths': {
-            f: v[0] if min(v) == max(v) else v for f, v in links.items()
-        },
+        'bandwidths': {f: v[0] if min(v) == max(v) else v for f,
+                       v in links.items()},
     }
     if (instance.wire_sizes != instance.sizes).any():
         document['wire_sizes'] = instance.wire_sizes.tolist()
@@ -320,10 +307,8 @@ def to_dict(instance: Instance) -> dict:
     for field in ('placed', 'pinned'):
         held = getattr(instance, field)
         if held:
-            document[field] = {
-                'templates': [list(t) for t in held.templates],
-                'patches': [list(p) for p in held.patches],
-            }
+            document[field] = {'templates': [list(t) for t in held.templates],
+                               'patches': [list(p) for p in held.patches]}
     if instance.excluded:
         document['excluded'] = sorted(instance.excluded)
     return document
@@ -426,11 +411,8 @@ def _patches(data: dict, templates: int) -> np.ndarray:
     if bad.any():
         _reject_at(field, bad, f'expected a template 0..{templates - 1}')
     if (patches[:, 0] == patches[:, 1]).any():
-        _reject_at(
-            field,
-            patches[:, 0] == patches[:, 1],
-            'a patch from a template to itself',
-        )
+        _reject_at(field, patches[:, 0] == patches[:, 1],
+                   'a patch from a template to itself')
     _reject_size(field, patches[:, 2], '[2]')
     if (patches[:, 3] < 0).any():
         n = int(np.argmax(patches[:, 3] < 0))
@@ -515,10 +497,8 @@ def _excluded(data: dict, hosts: int) -> frozenset:
     given = data.get('excluded', [])
     if not isinstance(given, list):
         raise InstanceError('excluded: expected a list of hosts')
-    return frozenset(
-        _index(f'excluded[{n}]', host, 1, hosts)
-        for n, host in enumerate(given)
-    )
+    return frozenset(_index(f'excluded[{n}]', host, 1, hosts) for n,
+                     host in enumerate(given))
 
 
 def _check_useful(instance: Instance) -> None:

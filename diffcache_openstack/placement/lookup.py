@@ -33,11 +33,8 @@ class LookupTable:
     Holds indexes only, so that one table answers many requests.
     """
 
-    def __init__(
-        self,
-        instance: instances.Instance,
-        placement: placements.Placement,
-    ):
+    def __init__(self, instance: instances.Instance,
+                 placement: placements.Placement):
         self._sizes = instance.sizes.tolist()
         self._wire_sizes = instance.wire_sizes_priced().tolist()
         links = instance.bandwidths
@@ -46,23 +43,18 @@ class LookupTable:
         ]
         self._sites = instance.sites.tolist()
         self._holders: dict[tuple, list[int]] = {}
-        for *key, host in (
-            *sorted(placement.templates), *sorted(placement.patches)
-        ):
+        for *key, host in (*sorted(placement.templates),
+                           *sorted(placement.patches)):
             self._holders.setdefault(tuple(key), []).append(host)
         self._into: dict[int, list[Patch]] = {}
-        for patch in map(
-            Patch,
-            instance.patch_base.tolist(),
-            instance.patch_target.tolist(),
-            instance.patch_sizes.tolist(),
-            instance.patch_seconds.tolist(),
-        ):
+        for patch in map(Patch, instance.patch_base.tolist(),
+                         instance.patch_target.tolist(),
+                         instance.patch_sizes.tolist(),
+                         instance.patch_seconds.tolist()):
             self._into.setdefault(patch.target, []).append(patch)
 
-    def ways(
-        self, template: int, host: int, hops: int = 1, limit: int = 32
-    ) -> list[finder.Way]:
+    def ways(self, template: int, host: int, hops: int = 1,
+             limit: int = 32) -> list[finder.Way]:
         """Rank the ``limit`` cheapest ways for ``template`` at ``host``.
 
         The last is always the whole template from the repository unless it
@@ -72,9 +64,8 @@ class LookupTable:
         :param hops: patches that may be applied one after another
         """
         network = _Network(self, host)
-        last = self._seconds(
-            self._wire_sizes[template], host, instances.REPOSITORY
-        )
+        last = self._seconds(self._wire_sizes[template], host,
+                             instances.REPOSITORY)
         whole = finder.Way(last, template, instances.REPOSITORY, (), ())
         found = finder.rank(network, template, hops, limit, last)
         return [*(way for way in found if way != whole), whole]
@@ -83,22 +74,16 @@ class LookupTable:
         """List the patches to a template."""
         return self._into.get(template, [])
 
-    def template_sources(
-        self, template: int, host: int
-    ) -> list[finder.Source]:
+    def template_sources(self, template: int,
+                         host: int) -> list[finder.Source]:
         """List where a host can read a template, cheapest first."""
-        return self._sources(
-            (template,),
-            self._sizes[template],
-            self._wire_sizes[template],
-            host,
-        )
+        return self._sources((template,), self._sizes[template],
+                             self._wire_sizes[template], host)
 
     def patch_sources(self, patch: Patch, host: int) -> list[finder.Source]:
         """List where a host can read a patch, cheapest first."""
-        return self._sources(
-            (patch.base, patch.target), patch.size, patch.size, host
-        )
+        return self._sources((patch.base, patch.target), patch.size,
+                             patch.size, host)
 
     def _sources(self, key, size, wire_size, host):
         near = [
@@ -157,12 +142,7 @@ class _Network:
         return self.template_sources(template)[0].seconds
 
 
-def ranked_ways(
-    instance: instances.Instance,
-    placement: placements.Placement,
-    template: int,
-    host: int,
-    hops: int = 1,
-) -> list[finder.Way]:
+def ranked_ways(instance: instances.Instance, placement: placements.Placement,
+                template: int, host: int, hops: int = 1) -> list[finder.Way]:
     """Rank the ways for one request; see :meth:`LookupTable.ways`."""
     return LookupTable(instance, placement).ways(template, host, hops)

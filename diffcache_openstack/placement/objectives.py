@@ -43,12 +43,8 @@ class Objective(abc.ABC):
     name: str
 
     @abc.abstractmethod
-    def measure(
-        self,
-        instance: instances.Instance,
-        placement: placements.Placement,
-        hops: int = 1,
-    ) -> float:
+    def measure(self, instance: instances.Instance,
+                placement: placements.Placement, hops: int = 1) -> float:
         """Return what the placement costs, per period of the rates."""
 
     @abc.abstractmethod
@@ -60,15 +56,9 @@ class Objective(abc.ABC):
         """Return the terms on which a priced instance may change."""
 
     @abc.abstractmethod
-    def solve(
-        self,
-        instance: instances.Instance,
-        terms: replan.Terms,
-        find: Find,
-        *,
-        time_limit: float | None = None,
-        hops: int = 1,
-    ) -> base.Solution:
+    def solve(self, instance: instances.Instance, terms: replan.Terms,
+              find: Find, *, time_limit: float | None = None,
+              hops: int = 1) -> base.Solution:
         """Find a placement that is good by this measure.
 
         :param find: solves an instance on some terms, in some seconds
@@ -95,14 +85,9 @@ class Objective(abc.ABC):
             lambda priced, _terms, seconds: find(priced, seconds),
             time_limit=time_limit, hops=hops)
 
-    def worth(
-        self,
-        instance: instances.Instance,
-        present: placements.Placement,
-        solution: base.Solution,
-        terms: replan.Terms,
-        hops: int = 1,
-    ) -> bool:
+    def worth(self, instance: instances.Instance,
+              present: placements.Placement, solution: base.Solution,
+              terms: replan.Terms, hops: int = 1) -> bool:
         """Return whether a solution saves enough to replace a plan.
 
         :param instance: its ``placed`` says what needs no transfer
@@ -139,9 +124,8 @@ class Seconds(Objective):
         """Implement :meth:`Objective.terms`."""
         return terms
 
-    def solve(
-        self, instance, terms, find, *, time_limit=None, hops=1
-    ) -> base.Solution:
+    def solve(self, instance, terms, find, *, time_limit=None,
+              hops=1) -> base.Solution:
         """Implement :meth:`Objective.solve`."""
         return find(instance, terms, time_limit)
 
@@ -177,9 +161,8 @@ class WanBytes(Objective):
         """Count a byte that is moved as one that is fetched."""
         return dataclasses.replace(terms, move_weight=1.0)
 
-    def solve(
-        self, instance, terms, find, *, time_limit=None, hops=1
-    ) -> base.Solution:
+    def solve(self, instance, terms, find, *, time_limit=None,
+              hops=1) -> base.Solution:
         """Choose between the best by bytes and the best by seconds.
 
         The fastest ways may take more bytes than a solver of bytes assumes.

@@ -37,11 +37,8 @@ class Placement:
     patches: frozenset = frozenset()
 
     @classmethod
-    def of(
-        cls,
-        templates: typing.Iterable[tuple[int, int]] = (),
-        patches: typing.Iterable[tuple[int, int, int]] = (),
-    ) -> 'Placement':
+    def of(cls, templates: typing.Iterable[tuple[int, int]] = (),
+           patches: typing.Iterable[tuple[int, int, int]] = ()) -> 'Placement':
         """Build a placement from iterables of pairs and triples."""
         return cls(frozenset(templates), frozenset(patches))
 
@@ -53,19 +50,13 @@ class Placement:
         number = {int(c) + 1: n + 1 for n, c in enumerate(columns)}
         return Placement.of(
             ((i, number[h]) for i, h in self.templates if h in number),
-            (
-                (i, j, number[h])
-                for i, j, h in self.patches
-                if h in number
-            ),
+            ((i, j, number[h]) for i, j, h in self.patches if h in number),
         )
 
     def to_dict(self) -> dict:
         """Return the JSON document of this placement."""
-        return {
-            'templates': [list(t) for t in sorted(self.templates)],
-            'patches': [list(p) for p in sorted(self.patches)],
-        }
+        return {'templates': [list(t) for t in sorted(self.templates)],
+                'patches': [list(p) for p in sorted(self.patches)]}
 
 
 def from_dict(data: typing.Any) -> Placement:

@@ -142,9 +142,8 @@ def current(instance: instances.Instance) -> placements.Placement:
     )
 
 
-def solve(
-    instance: instances.Instance, terms: Terms = Terms(), **options
-) -> base.Solution:
+def solve(instance: instances.Instance, terms: Terms = Terms(),
+          **options) -> base.Solution:
     """Find the best placement when moving to it from ``placed`` has a cost.
 
     :param options: those of :meth:`base.Solver.solve`
@@ -158,22 +157,15 @@ def solve(
     return sites.solve_each(instance, base.Options(**options), solve_site)
 
 
-def worth(
-    instance: instances.Instance,
-    present: placements.Placement,
-    solution: base.Solution,
-    terms: Terms,
-    hops: int = 1,
-) -> bool:
+def worth(instance: instances.Instance, present: placements.Placement,
+          solution: base.Solution, terms: Terms, hops: int = 1) -> bool:
     """Return whether a solution saves enough to replace a plan.
 
     :param instance: its ``placed`` says what needs no transfer
     :param present: a feasible placement, the current plan
     """
     before = cost.total_cost(instance, present, hops)
-    moved = sum(
-        move.seconds for move in moves(instance, solution.placement)
-    )
+    moved = sum(move.seconds for move in moves(instance, solution.placement))
     return pays(before, solution.cost_s + terms.weight * moved, terms)
 
 
@@ -183,9 +175,8 @@ def pays(before: float, after: float, terms: Terms) -> bool:
     return saved > 0 and saved >= terms.least_saving * before
 
 
-def replan(
-    instance: instances.Instance, terms: Terms = Terms(), **options
-) -> Transition:
+def replan(instance: instances.Instance, terms: Terms = Terms(),
+           **options) -> Transition:
     """Plan the transition from ``instance.placed`` to a better placement.
 
     The present placement is kept unless it is not feasible any more (a
@@ -210,12 +201,8 @@ def replan(
     return _plan(instance, chosen, solution, terms, before)
 
 
-def compare(
-    instance: instances.Instance,
-    placement: placements.Placement,
-    terms: Terms = Terms(),
-    hops: int = 1,
-) -> Transition:
+def compare(instance: instances.Instance, placement: placements.Placement,
+            terms: Terms = Terms(), hops: int = 1) -> Transition:
     """Plan the transition from ``instance.placed`` to ``placement``."""
     total = cost.total_cost(instance, placement, hops)
     solution = base.Solution(placement, total, 0.0, False, 0.0)
@@ -223,9 +210,8 @@ def compare(
     return _plan(instance, placement, solution, terms, before)
 
 
-def moves(
-    instance: instances.Instance, placement: placements.Placement
-) -> list[Move]:
+def moves(instance: instances.Instance,
+          placement: placements.Placement) -> list[Move]:
     """List transfers to a placement, each from its cheapest source.
 
     What a host of the site holds already, even one being drained, or is to
@@ -285,12 +271,10 @@ def fill_seconds(
     return found
 
 
-def leave_out_late(
-    instance: instances.Instance,
-    placement: placements.Placement,
-    worth: dict[tuple[int, ...], float],
-    terms: Terms,
-) -> placements.Placement:
+def leave_out_late(instance: instances.Instance,
+                   placement: placements.Placement,
+                   worth: dict[tuple[int, ...], float],
+                   terms: Terms) -> placements.Placement:
     """Leave out objects that do not arrive while the plan is to last.
 
     Hosts fetch those first that are worth most per second of transfer. Pinned
@@ -304,9 +288,8 @@ def leave_out_late(
         if not late:
             return placement
         # Without a copy that peers would have read, theirs take longer.
-        placement = placements.Placement.of(
-            placement.templates - late, placement.patches - late
-        )
+        placement = placements.Placement.of(placement.templates - late,
+                                            placement.patches - late)
 
 
 def _late(instance, placement, worth, terms) -> set[tuple[int, ...]]:
@@ -333,16 +316,11 @@ def _plan(instance, placement, solution, terms, before) -> Transition:
         if (i, j, h) not in placement.patches
     ]
     hours = terms.period_s / 3600.0
-    return Transition(
-        placement=placement,
-        solution=solution,
-        moves=tuple(transfers),
-        drops=tuple(drops),
-        cost_before_s=before,
-        cost_after_s=solution.cost_s,
-        fill_s=_fill_seconds(transfers, terms),
-        saving_per_hour_s=(before - solution.cost_s) / hours,
-    )
+    return Transition(placement=placement, solution=solution,
+                      moves=tuple(transfers), drops=tuple(drops),
+                      cost_before_s=before, cost_after_s=solution.cost_s,
+                      fill_s=_fill_seconds(transfers, terms),
+                      saving_per_hour_s=(before - solution.cost_s) / hours)
 
 
 def _fill_seconds(transfers, terms) -> dict[int, float]:

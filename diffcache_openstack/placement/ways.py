@@ -54,9 +54,8 @@ class Network(typing.Protocol):
     Templates are whatever can be a key of a dictionary.
     """
 
-    def steps_into(
-        self, template: typing.Any, within: float
-    ) -> collections.abc.Iterable[Step]:
+    def steps_into(self, template: typing.Any,
+                   within: float) -> collections.abc.Iterable[Step]:
         """List the patches to a template that take less than some seconds.
 
         Those that take longer may be among them, those without source not.
@@ -104,9 +103,8 @@ class _Chain:
     seconds: float
 
 
-def cheapest_seconds(
-    network: Network, template: typing.Any, max_patches: int
-) -> float:
+def cheapest_seconds(network: Network, template: typing.Any,
+                     max_patches: int) -> float:
     """Return the seconds of the cheapest way; infinite if there is none.
 
     :param max_patches: patches that may be applied one after another
@@ -115,13 +113,8 @@ def cheapest_seconds(
     return min((seconds for seconds, _ in found), default=math.inf)
 
 
-def rank(
-    network: Network,
-    template: typing.Any,
-    max_patches: int,
-    limit: int = 32,
-    most_seconds: float = math.inf,
-) -> list[Way]:
+def rank(network: Network, template: typing.Any, max_patches: int,
+         limit: int = 32, most_seconds: float = math.inf) -> list[Way]:
     """List ways to a template, cheapest first, fewer patches before more.
 
     The first way is the cheapest there is. Those after it differ in where
@@ -151,9 +144,8 @@ def _by_seconds(item: tuple[float, _Chain]) -> tuple[float, int]:
     return seconds, len(chain.patches)
 
 
-def _find_chains(
-    network, template, max_patches, limit, most_seconds
-) -> list[tuple[float, _Chain]]:
+def _find_chains(network, template, max_patches, limit,
+                 most_seconds) -> list[tuple[float, _Chain]]:
     """Find chains, the cheapest for each base and number of patches.
 
     Chains grow backwards from the requested template, one patch a round. All

@@ -106,11 +106,9 @@ def apply(instance: instances.Instance, change: Change) -> instances.Instance:
         changed,
         capacities=np.maximum(changed.capacities + change.capacity_mb, 0.0),
         rates=changed.rates * change.demand,
-        bandwidths=instances.Bandwidths(
-            links.local,
-            link(links.peer, change.peer_mbps),
-            link(links.repo, change.repo_mbps),
-        ),
+        bandwidths=instances.Bandwidths(links.local,
+                                        link(links.peer, change.peer_mbps),
+                                        link(links.repo, change.repo_mbps)),
     )
 
 

@@ -38,13 +38,9 @@ def patch_seconds(megabytes):
     return np.round(PATCH_FIXED_S + PATCH_S_PER_MB * megabytes, 3)
 
 
-def synthetic(
-    templates: int = 10,
-    hosts: int = 3,
-    capacity_mb: float = 45000.0,
-    seed: int = 0,
-    zipf: float = 0.0,
-) -> instances.Instance:
+def synthetic(templates: int = 10, hosts: int = 3,
+              capacity_mb: float = 45000.0, seed: int = 0,
+              zipf: float = 0.0) -> instances.Instance:
     """Build the paper's simulated setting (section IV-A).
 
     Any template can be built from any other. Building the larger from the
@@ -59,28 +55,20 @@ def synthetic(
     growth = sizes[target] - sizes[base]
     patches = np.maximum(growth, REMOVAL_MB)
     weights = 1.0 / np.arange(1, templates + 1) ** zipf
-    asked = rng.choice(
-        templates, 100 * templates, p=weights / weights.sum()
-    )
+    asked = rng.choice(templates, 100 * templates, p=weights / weights.sum())
     rates = np.zeros((templates, hosts))
     np.add.at(rates, (asked, rng.integers(0, hosts, len(asked))), 1.0)
-    return instances.Instance(
-        sizes=sizes,
-        patch_base=base,
-        patch_target=target,
-        patch_sizes=patches,
-        patch_seconds=patch_seconds(patches),
-        capacities=np.full(hosts, float(capacity_mb)),
-        rates=rates,
-        bandwidths=_paper_links(hosts),
-        name=f'synthetic_N{templates}_K{hosts}_s{seed}',
-    )
+    return instances.Instance(sizes=sizes, patch_base=base,
+                              patch_target=target, patch_sizes=patches,
+                              patch_seconds=patch_seconds(patches),
+                              capacities=np.full(hosts, float(capacity_mb)),
+                              rates=rates, bandwidths=_paper_links(hosts),
+                              name=f'synthetic_N{templates}_K{hosts}_s{seed}')
 
 
 def _paper_links(hosts: int) -> instances.Bandwidths:
-    return instances.Bandwidths.uniform(
-        hosts, LOCAL_MBPS, PEER_MBPS, REPO_MBPS
-    )
+    return instances.Bandwidths.uniform(hosts, LOCAL_MBPS, PEER_MBPS,
+                                        REPO_MBPS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,13 +93,8 @@ class TraceShape:
 RC2 = TraceShape()
 
 
-def trace(
-    hosts: int,
-    capacity_mb: float = 150000.0,
-    shape: TraceShape = RC2,
-    seed: int = 0,
-    reach: int | None = None,
-) -> instances.Instance:
+def trace(hosts: int, capacity_mb: float = 150000.0, shape: TraceShape = RC2,
+          seed: int = 0, reach: int | None = None) -> instances.Instance:
     """Build an instance of the trace's shape.
 
     Templates of a tree differ from their parents by a step; a patch between
@@ -139,11 +122,8 @@ def trace(
         rates=rates,
         bandwidths=_paper_links(hosts),
         name=f'trace_N{shape.templates}_K{hosts}_s{seed}',
-        meta={
-            'tree': tree.tolist(),
-            'mean_depth': float(depth.mean()),
-            'top_share': _top_share(rates, shape.top),
-        },
+        meta={'tree': tree.tolist(), 'mean_depth': float(depth.mean()),
+              'top_share': _top_share(rates, shape.top)},
     )
 
 
@@ -211,11 +191,8 @@ def _pairs(parent, depth, tree, reach):
         bases.append(members[base])
         targets.append(members[target])
         steps.append(apart[base, target])
-    return (
-        np.concatenate(bases),
-        np.concatenate(targets),
-        np.concatenate(steps),
-    )
+    return (np.concatenate(bases), np.concatenate(targets),
+            np.concatenate(steps))
 
 
 def _distances(parent, members):
@@ -257,36 +234,24 @@ def _popularity(shape, tree, rng):
     return weights / weights.sum()
 
 
-def site(
-    templates: int = 48,
-    trees: int = 6,
-    hosts: int = 4,
-    capacity_mb: float = 130000.0,
-    seed: int = 0,
-) -> instances.Instance:
+def site(templates: int = 48, trees: int = 6, hosts: int = 4,
+         capacity_mb: float = 130000.0, seed: int = 0) -> instances.Instance:
     """Build a small site of a few image families, for request traces.
 
     Template and patch sizes are the trace's; its rates are one each.
     """
-    shape = TraceShape(
-        templates=templates, trees=trees, requests=templates, depth=3, top=3
-    )
+    shape = TraceShape(templates=templates, trees=trees, requests=templates,
+                       depth=3, top=3)
     made = trace(hosts, capacity_mb, shape, seed)
-    return dataclasses.replace(
-        made, rates=np.ones((templates, hosts)), name=f'site_s{seed}'
-    )
+    return dataclasses.replace(made, rates=np.ones((templates, hosts)),
+                               name=f'site_s{seed}')
 
 
 REQUEST_KINDS = ('steady', 'drifting', 'bursty', 'growing')
 
 
-def requests(
-    kind: str,
-    instance: instances.Instance,
-    count: int = 1500,
-    days: float = 10.0,
-    seed: int = 0,
-) -> tuple[demand.Arrival, ...]:
+def requests(kind: str, instance: instances.Instance, count: int = 1500,
+             days: float = 10.0, seed: int = 0) -> tuple[demand.Arrival, ...]:
     """Draw a request trace over an instance's templates and hosts.
 
     steady

@@ -38,13 +38,9 @@ _LOG_EMERGENCY = 0
 class _Buffers(ctypes.Structure):
     """``rs_buffers_t``."""
 
-    _fields_ = (
-        ('next_in', ctypes.c_void_p),
-        ('avail_in', ctypes.c_size_t),
-        ('eof_in', ctypes.c_int),
-        ('next_out', ctypes.c_void_p),
-        ('avail_out', ctypes.c_size_t),
-    )
+    _fields_ = (('next_in', ctypes.c_void_p), ('avail_in', ctypes.c_size_t),
+                ('eof_in', ctypes.c_int), ('next_out', ctypes.c_void_p),
+                ('avail_out', ctypes.c_size_t))
 
 
 #: ``rs_copy_cb``: opaque, position, length (in and out), buffer.

@@ -275,14 +275,11 @@ class RdiffCodec(codec_base.PatchCodec):
             patch_size=size,
             blocks_copied=-(-totals.copy_bytes // _BLOCK),
             blocks_inserted=-(-totals.literal_bytes // _BLOCK),
-            details={
-                'block_size': _BLOCK,
-                'base_reach': totals.base_reach,
-                'copy_commands': totals.copy_commands,
-                'literal_commands': totals.literal_commands,
-                'literal_bytes': totals.literal_bytes,
-                'verifiable': bool(hashes),
-            })
+            details={'block_size': _BLOCK, 'base_reach': totals.base_reach,
+                     'copy_commands': totals.copy_commands,
+                     'literal_commands': totals.literal_commands,
+                     'literal_bytes': totals.literal_bytes,
+                     'verifiable': bool(hashes)})
 
     def verify(self, base: str, patch: str,
                progress: codec_base.Progress | None = None
@@ -364,13 +361,9 @@ def _mismatch(info: codec_base.PatchInfo, base: str, patch: str
 
 
 def _write_sidecar(path: str, base: str, target: str, delta: str) -> None:
-    content = {
-        'codec': RdiffCodec.name,
-        'patch_hash': _hash(delta),
-        'base_hash': _hash(base),
-        'base_size': os.path.getsize(base),
-        'target_hash': _hash(target),
-    }
+    content = {'codec': RdiffCodec.name, 'patch_hash': _hash(delta),
+               'base_hash': _hash(base), 'base_size': os.path.getsize(base),
+               'target_hash': _hash(target)}
     with open(path, 'w', encoding='utf-8') as stream:
         json.dump(content, stream, indent=2)
         stream.write('\n')

@@ -49,9 +49,8 @@ class AutoSolver(base.Solver):
 
     def solve(self, instance, **options) -> base.Solution:
         """Implement :meth:`base.Solver.solve`."""
-        return sites.solve_each(
-            instance, base.Options(**options), self._solve_site
-        )
+        return sites.solve_each(instance, base.Options(**options),
+                                self._solve_site)
 
     def _solve_site(self, instance, options) -> base.Solution:
         if not _is_provable(instance, options.hops):
@@ -97,24 +96,16 @@ def patience(instance: instances.Instance) -> int:
     return 3000 + wide + max(0, 60000 - 400 * cells)
 
 
-def solve_site(
-    instance: instances.Instance,
-    options: base.Options,
-    start: Start = Start(),
-) -> base.Solution:
+def solve_site(instance: instances.Instance, options: base.Options,
+               start: Start = Start()) -> base.Solution:
     """Solve an instance of one site.
 
     :raises InstanceError: pins alone exceed a capacity
     """
     clock = base.Clock(options)
     base.pinned_placement(instance)
-    arrays = native_arrays.Arrays(
-        instance,
-        options.hops,
-        start.placement,
-        start.move_weight,
-        options.threads,
-    )
+    arrays = native_arrays.Arrays(instance, options.hops, start.placement,
+                                  start.move_weight, options.threads)
 
     def watch(stage, cost_s, bound_s):
         clock.report(stage, cost_s, bound_s)
@@ -127,20 +118,14 @@ def solve_site(
     placement = arrays.placement(pairs)
     total = cost.total_cost(instance, placement, options.hops)
     bound = min(bound, total)
-    return base.Solution(
-        placement=placement,
-        cost_s=total,
-        lower_bound_s=bound,
-        proved_optimal=total - bound <= 1e-6 * total,
-        seconds=clock.seconds,
-    )
+    return base.Solution(placement=placement, cost_s=total,
+                         lower_bound_s=bound,
+                         proved_optimal=total - bound <= 1e-6 * total,
+                         seconds=clock.seconds)
 
 
-def losses(
-    instance: instances.Instance,
-    placement: placements.Placement,
-    hops: int = 1,
-) -> dict[tuple[int, ...], float]:
+def losses(instance: instances.Instance, placement: placements.Placement,
+           hops: int = 1) -> dict[tuple[int, ...], float]:
     """Compute the seconds that requests would cost more without each object.
 
     Keys are (template, host) and (base, target, host). The instance is of

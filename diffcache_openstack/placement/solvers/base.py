@@ -154,9 +154,8 @@ def pinned_placement(instance: instances.Instance) -> placements.Placement:
 
     :raises InstanceError: they exceed a host's capacity
     """
-    pins = placements.Placement.of(
-        instance.pinned.templates, instance.pinned.patches
-    )
+    pins = placements.Placement.of(instance.pinned.templates,
+                                   instance.pinned.patches)
     problems = placements.errors(instance, pins)
     if problems:
         raise instances.InstanceError(f'pinned: {problems[0]}')

@@ -42,9 +42,8 @@ class GreedySolver(base.Solver):
 
     def solve(self, instance, **options) -> base.Solution:
         """Implement :meth:`base.Solver.solve`."""
-        return sites.solve_each(
-            instance, base.Options(**options), self._solve_site
-        )
+        return sites.solve_each(instance, base.Options(**options),
+                                self._solve_site)
 
     def _solve_site(self, instance, options) -> base.Solution:
         clock = base.Clock(options)
@@ -54,13 +53,10 @@ class GreedySolver(base.Solver):
             clock.report('placing', state.cost, bound)
         placement = state.placement()
         total = cost.total_cost(instance, placement, options.hops)
-        return base.Solution(
-            placement=placement,
-            cost_s=total,
-            lower_bound_s=bound,
-            proved_optimal=total <= bound * (1 + 1e-9),
-            seconds=clock.seconds,
-        )
+        return base.Solution(placement=placement, cost_s=total,
+                             lower_bound_s=bound,
+                             proved_optimal=total <= bound * (1 + 1e-9),
+                             seconds=clock.seconds)
 
 
 class _State:
@@ -86,9 +82,8 @@ class _State:
             instances.fetch_seconds(sizes[:, None], link) + apply_s
             for link in (links.local, links.peer, links.repo)
         ]
-        self._first = np.searchsorted(
-            self._base, np.arange(instance.template_count + 1)
-        )
+        self._first = np.searchsorted(self._base,
+                                      np.arange(instance.template_count + 1))
         self._held = np.zeros(self._whole[0].shape, dtype=bool)
         self._held_patch = np.zeros(self._patch[0].shape, dtype=bool)
         edge = {
@@ -113,10 +108,8 @@ class _State:
         """Return what is held as a placement."""
         return placements.Placement.of(
             ((int(i), int(k) + 1) for i, k in np.argwhere(self._held)),
-            (
-                (int(self._base[e]), int(self._target[e]), int(k) + 1)
-                for e, k in np.argwhere(self._held_patch)
-            ),
+            ((int(self._base[e]), int(self._target[e]), int(k) + 1) for e,
+             k in np.argwhere(self._held_patch)),
         )
 
     def place_best(self) -> bool:
@@ -187,9 +180,8 @@ class _Trial:
         self.rows = np.concatenate(([i], state._target[edges]))
         self.patches = []
         old = state._cost[self.rows]
-        self._base = np.where(
-            state._held[i], state._whole[0][i], state._whole[1][i]
-        )
+        self._base = np.where(state._held[i], state._whole[0][i],
+                              state._whole[1][i])
         self._base[k] = state._whole[0][i, k]
         self.cost = old.copy()
         self.cost[0] = np.minimum(old[0], self._base)
@@ -234,6 +226,4 @@ class _Trial:
         """Update one target's cost at every host from where its patch is."""
         far = self._patch[1 if near else 2][row]
         patch = np.where(self._held[row], self._patch[0][row], far)
-        self.cost[1 + row] = np.minimum(
-            self.cost[1 + row], self._base + patch
-        )
+        self.cost[1 + row] = np.minimum(self.cost[1 + row], self._base + patch)

@@ -63,18 +63,16 @@ class IlpSolver(base.Solver):
 
     def solve(self, instance, **options) -> base.Solution:
         """Implement :meth:`base.Solver.solve`."""
-        return sites.solve_each(
-            instance, base.Options(**options), self._solve_site
-        )
+        return sites.solve_each(instance, base.Options(**options),
+                                self._solve_site)
 
     def _solve_site(self, instance, options) -> base.Solution:
         clock = base.Clock(options)
         if _size(instance, options.hops) > _LARGEST:
             return auto.solve_site(instance, options)
         quick = None if clock.left is None else clock.left / 4
-        start = auto.solve_site(
-            instance, dataclasses.replace(options, time_limit=quick)
-        )
+        start = auto.solve_site(instance,
+                                dataclasses.replace(options, time_limit=quick))
         if start.proved_optimal or clock.over:
             return start
         model = _Model(instance, options.hops, start)
@@ -86,26 +84,21 @@ class IlpSolver(base.Solver):
             if found < total:
                 placement, total = better, found
         bound = min(total, max(bound, model.bound))
-        return base.Solution(
-            placement=placement,
-            cost_s=total,
-            lower_bound_s=bound,
-            proved_optimal=total - bound <= TOLERANCE * total,
-            seconds=clock.seconds,
-        )
+        return base.Solution(placement=placement, cost_s=total,
+                             lower_bound_s=bound,
+                             proved_optimal=total - bound <= TOLERANCE * total,
+                             seconds=clock.seconds)
 
 
 def _size(instance, hops) -> int:
     """Estimate how many variables the requests take in the model."""
-    patches = np.bincount(
-        instance.patch_target, minlength=instance.template_count
-    )
+    patches = np.bincount(instance.patch_target,
+                          minlength=instance.template_count)
     requested = (instance.rates > 0).sum(axis=1)
     rounds = min(hops, instance.template_count - 1)
     # In each further round, a request's chains branch or use every patch.
-    further = np.minimum(
-        patches * patches.max(initial=0), instance.patch_count
-    )
+    further = np.minimum(patches * patches.max(initial=0),
+                         instance.patch_count)
     ways = 1 + patches + max(0, rounds - 1) * further
     return int((requested * ways).sum())
 
@@ -145,14 +138,11 @@ class _Highs(pulp.HiGHS):
     def callSolver(self, lp):  # noqa: N802 (PuLP's name)
         if self.start is not None:
             indexes = [variable.index for variable in self.start]
-            lp.solverModel.setSolution(
-                len(indexes), indexes, list(self.start.values())
-            )
+            lp.solverModel.setSolution(len(indexes), indexes,
+                                       list(self.start.values()))
         lp.solverModel.HandleKeyboardInterrupt = False
-        for event in (
-            lp.solverModel.cbMipInterrupt,
-            lp.solverModel.cbSimplexInterrupt,
-        ):
+        for event in (lp.solverModel.cbMipInterrupt,
+                      lp.solverModel.cbSimplexInterrupt):
             event.subscribe(self.interrupt)
         lp.solverModel.run()
 
@@ -198,13 +188,8 @@ class _Model:
         """Solve once; return whether there is a solution."""
         if clock.over:
             return False
-        solver = _Highs(
-            msg=False,
-            gapRel=TOLERANCE / 2,
-            gapAbs=0.0,
-            threads=options.threads,
-            timeLimit=clock.left,
-        )
+        solver = _Highs(msg=False, gapRel=TOLERANCE / 2, gapAbs=0.0,
+                        threads=options.threads, timeLimit=clock.left)
         held = self._start.placement
         solver.start = {
             variable: float(self._is_held(key, k, held))
@@ -257,9 +242,7 @@ class _Model:
         templates, patches = [], []
         for (key, k), variable in self._held.items():
             if variable.value() > 0.5:
-                (templates if len(key) == 1 else patches).append(
-                    (*key, k + 1)
-                )
+                (templates if len(key) == 1 else patches).append((*key, k + 1))
         return placements.Placement.of(templates, patches)
 
     def _is_held(self, key, k, placement):
@@ -276,10 +259,7 @@ class _Model:
         self._limits = instance.usable_bytes().tolist()
         # Variables and bytes of objects, by host.
         self._taken = [[] for _ in self._hosts]
-        pins = {
-            *instance.pinned.templates,
-            *instance.pinned.patches,
-        }
+        pins = {*instance.pinned.templates, *instance.pinned.patches}
         for key, size in self._keys():
             homes = []
             for k in self._hosts:
@@ -302,9 +282,7 @@ class _Model:
     def _keys(self):
         """Yield each object with its bytes."""
         instance = self._instance
-        for i, size in enumerate(
-            instances.to_bytes(instance.sizes).tolist()
-        ):
+        for i, size in enumerate(instances.to_bytes(instance.sizes).tolist()):
             yield (i,), size
         for i, j, size in zip(
             instance.patch_base.tolist(),
@@ -316,20 +294,15 @@ class _Model:
     def _require(self, terms, limit):
         """Sum of (variable, factor) at most ``limit``."""
         self._problem.addConstraint(
-            pulp.LpConstraint(
-                pulp.LpAffineExpression(terms), pulp.LpConstraintLE,
-                rhs=limit,
-            )
+            pulp.LpConstraint(pulp.LpAffineExpression(terms),
+                              pulp.LpConstraintLE, rhs=limit)
         )
 
     def _request(self, j, r):
         """Add one unit of flow for template j at host column r."""
         instance = self._instance
-        request = _Request(
-            r,
-            float(instance.rates[j, r]) * self._scale,
-            self._template_seconds(j, r).repo,
-        )
+        request = _Request(r, float(instance.rates[j, r]) * self._scale,
+                           self._template_seconds(j, r).repo)
         # By template: units that arrive, and the least seconds spent so far.
         level = {j: ([], 0.0)}
         for patches_left in range(self._hops, -1, -1):
@@ -363,10 +336,8 @@ class _Model:
                 out.append(step[1])
         self._problem.addConstraint(
             pulp.LpConstraint(
-                pulp.LpAffineExpression([
-                    *((unit, 1.0) for unit in arriving),
-                    *((unit, -1.0) for unit in out),
-                ]),
+                pulp.LpAffineExpression([*((unit, 1.0) for unit in arriving),
+                                         *((unit, -1.0) for unit in out)]),
                 pulp.LpConstraintEQ,
                 rhs=0.0 if arriving else -1.0,
             )
@@ -401,10 +372,8 @@ class _Model:
         rates[1] = max(rates[1:])
         rates[0] = max(rates)
         far = size if wire_size is None else wire_size
-        return _Object(size, *(
-            instances.fetch_seconds(each, rate)
-            for each, rate in zip((size, size, far), rates)
-        ))
+        return _Object(size, *(instances.fetch_seconds(each, rate) for each,
+                               rate in zip((size, size, far), rates)))
 
     def _use(self, key, units, r, weight):
         """Charge the units that use an object, by where it can come from."""
@@ -422,9 +391,8 @@ class _Model:
         near = self._saving(units, weight * (seconds.repo - seconds.peer))
         self._require([(near, 1.0), (self._near[key], -1.0)], 0.0)
         if (key, r) in self._held:
-            local = self._saving(
-                [near], weight * (seconds.peer - seconds.local)
-            )
+            local = self._saving([near],
+                                 weight * (seconds.peer - seconds.local))
             self._require([(local, 1.0), (self._held[key, r], -1.0)], 0.0)
 
     def _saving(self, units, seconds):

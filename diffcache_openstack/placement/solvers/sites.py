@@ -19,11 +19,8 @@ from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement.solvers import base
 
 
-def solve_each(
-    instance: instances.Instance,
-    options: base.Options,
-    solve_site: collections.abc.Callable,
-) -> base.Solution:
+def solve_each(instance: instances.Instance, options: base.Options,
+               solve_site: collections.abc.Callable) -> base.Solution:
     """Solve every site with ``solve_site(instance, options)`` and join.
 
     The time limit is shared out evenly over the sites still to come, so
@@ -37,9 +34,8 @@ def solve_each(
         if limit is not None:
             limit /= len(groups) - n
         site = instance.only_hosts(columns) if len(groups) > 1 else instance
-        solution = solve_site(
-            site, dataclasses.replace(options, time_limit=limit)
-        )
+        solution = solve_site(site,
+                              dataclasses.replace(options, time_limit=limit))
         parts.append((columns, solution))
     return base.Solution(
         placement=_join([(c, s.placement) for c, s in parts]),
@@ -53,10 +49,8 @@ def solve_each(
 def _join(parts) -> placements.Placement:
     templates, patches = [], []
     for columns, placement in parts:
-        templates += [
-            (i, int(columns[h - 1]) + 1) for i, h in placement.templates
-        ]
-        patches += [
-            (i, j, int(columns[h - 1]) + 1) for i, j, h in placement.patches
-        ]
+        templates += [(i, int(columns[h - 1]) + 1) for i,
+                      h in placement.templates]
+        patches += [(i, j, int(columns[h - 1]) + 1) for i, j,
+                    h in placement.patches]
     return placements.Placement.of(templates, patches)

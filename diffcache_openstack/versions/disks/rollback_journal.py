@@ -89,9 +89,8 @@ def write(disk: pathlib.Path, series: str, version: str,
     try:
         with files.space_errors(path):
             with os.fdopen(access.create(part), 'wb') as stream:
-                stream.write(json.dumps({
-                    'version': version, 'kept': kept, 'series': series
-                }).encode())
+                stream.write(json.dumps({'version': version, 'kept': kept,
+                                         'series': series}).encode())
                 stream.flush()
                 os.fsync(stream.fileno())
             access.rename(part, path.name)

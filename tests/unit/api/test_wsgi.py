@@ -59,4 +59,4 @@ class TestModule(database.DatabaseTest):
             {'OS_DIFFCACHE_CONFIG_FILES': str(path)})
         self.assertIn('diffcache-manage db sync', str(error))
         self.assertEqual(migration.head(), migration.current(self.conf))
-        self.assertTrue(opts.groups())
+        self.assertTrue(opts.list_opts())

@@ -23,21 +23,13 @@ from diffcache_openstack.placement import placement as placements
 DATA = pathlib.Path(__file__).parent / 'data'
 
 # Proved single-hop optima of the stored instances, seconds.
-OPTIMA = {
-    'adv_chain_s0': 7634660.877,
-    'adv_flood_s0': 1446863.062,
-    'rand_s1_N5_K4': 2674718.254,
-    'rand_s3_N8_K2': 992126.516,
-    'synth_N10_K3_C45_uniform_s0': 1448723.691,
-    'testbed_s0': 97354.540,
-}
+OPTIMA = {'adv_chain_s0': 7634660.877, 'adv_flood_s0': 1446863.062,
+          'rand_s1_N5_K4': 2674718.254, 'rand_s3_N8_K2': 992126.516,
+          'synth_N10_K3_C45_uniform_s0': 1448723.691, 'testbed_s0': 97354.540}
 
 # Proved optima with at most two patches one after another, seconds.
-TWO_HOP_OPTIMA = {
-    'adv_chain_s0': 4740845.78,
-    'rand_s1_N5_K4': 1744917.9,
-    'rand_s3_N8_K2': 300837.6,
-}
+TWO_HOP_OPTIMA = {'adv_chain_s0': 4740845.78, 'rand_s1_N5_K4': 1744917.9,
+                  'rand_s3_N8_K2': 300837.6}
 
 
 def document(name: str) -> dict:
@@ -85,13 +77,10 @@ def tight(seed: int) -> dict:
         chosen = rng.permutation(4)[:rng.integers(2, 4)]
         capacities.append(sum(sizes[i] for i in chosen)
                           + int(rng.integers(-1, 2)))
-    return {
-        'sizes': [size / 1e6 for size in sizes],
-        'patch_sizes': [],
-        'capacities': [capacity / 1e6 for capacity in capacities],
-        'rates': rng.integers(1, 30, (4, len(capacities))).tolist(),
-        'bandwidths': {'local': 400, 'peer': 200, 'repo': 10},
-    }
+    return {'sizes': [size / 1e6 for size in sizes], 'patch_sizes': [],
+            'capacities': [capacity / 1e6 for capacity in capacities],
+            'rates': rng.integers(1, 30, (4, len(capacities))).tolist(),
+            'bandwidths': {'local': 400, 'peer': 200, 'repo': 10}}
 
 
 def compressed(seed: int, **sizes: int) -> dict:
@@ -104,9 +93,8 @@ def compressed(seed: int, **sizes: int) -> dict:
     return document
 
 
-def any_placement(
-    instance: instances.Instance, seed: int
-) -> placements.Placement:
+def any_placement(instance: instances.Instance,
+                  seed: int) -> placements.Placement:
     """A random placement; it may exceed capacities."""
     rng = np.random.default_rng(seed)
     hosts = range(1, instance.host_count + 1)
@@ -117,18 +105,13 @@ def any_placement(
             for h in hosts
             if rng.random() < 0.3
         ),
-        (
-            (i, j, h)
-            for i, j in instance.patch_index()
-            for h in hosts
-            if rng.random() < 0.3
-        ),
+        ((i, j, h) for i,
+         j in instance.patch_index() for h in hosts if rng.random() < 0.3),
     )
 
 
-def with_patches_shuffled(
-    instance: instances.Instance, seed: int
-) -> instances.Instance:
+def with_patches_shuffled(instance: instances.Instance,
+                          seed: int) -> instances.Instance:
     """The same instance, its rows of patches in another order."""
     order = np.random.default_rng(seed).permutation(instance.patch_count)
     return dataclasses.replace(

@@ -89,12 +89,9 @@ class TestCost(base.TestCase):
 
     def test_unknown_names_are_refused(self):
         instance = shapes.stored('testbed_s0')
-        for bad in (
-            placements.Placement.of([(5, 1)]),
-            placements.Placement.of([(0, 0)]),
-            placements.Placement.of([], [(0, 0, 1)]),
-            placements.Placement.of([], [(0, 1, 4)]),
-        ):
-            self.assertRaises(
-                placements.PlacementError, cost.evaluate, instance, bad
-            )
+        for bad in (placements.Placement.of([(5, 1)]),
+                    placements.Placement.of([(0, 0)]),
+                    placements.Placement.of([], [(0, 0, 1)]),
+                    placements.Placement.of([], [(0, 1, 4)])):
+            self.assertRaises(placements.PlacementError, cost.evaluate,
+                              instance, bad)

@@ -14,8 +14,8 @@ import numpy as np
 
 from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import policies
 from diffcache_openstack.placement import workloads
+from testing import cache_policies
 from tests import base
 
 DAY = 86400.0
@@ -70,14 +70,10 @@ class TestRates(base.TestCase):
 
     def test_the_future_is_not_read(self):
         history = steady(0, 1, 20, 14, start=100 * DAY)
-        self.assertEqual(
-            0.0, demand.rates(history, 50 * DAY, (1, 1)).sum()
-        )
+        self.assertEqual(0.0, demand.rates(history, 50 * DAY, (1, 1)).sum())
 
     def test_families_are_what_patches_connect(self):
-        family = demand.families(
-            5, np.array([3, 1, 4]), np.array([1, 0, 2])
-        )
+        family = demand.families(5, np.array([3, 1, 4]), np.array([1, 0, 2]))
         self.assertEqual([0, 0, 2, 0, 2], family.tolist())
 
 
@@ -87,24 +83,24 @@ class TestPolicies(base.TestCase):
             cache.request(template, 10.0, 8.0)
 
     def test_lru_evicts_the_oldest(self):
-        cache = policies.Lru(20.0)
+        cache = cache_policies.Lru(20.0)
         self.request_all(cache, [1, 2, 1, 3])
         self.assertIn(1, cache)
         self.assertNotIn(2, cache)
 
     def test_lfu_keeps_the_frequent(self):
-        cache = policies.Lfu(20.0)
+        cache = cache_policies.Lfu(20.0)
         self.request_all(cache, [1, 1, 1, 2, 3])
         self.assertIn(1, cache)
         self.assertNotIn(2, cache)
 
     def test_gdsf_forgets_what_was_frequent_long_ago(self):
-        cache = policies.Gdsf(20.0)
+        cache = cache_policies.Gdsf(20.0)
         self.request_all(cache, [1, 1, 1, *range(2, 12)])
         self.assertNotIn(1, cache)
 
     def test_what_never_fits_is_not_held(self):
-        for kind in policies.CACHES.values():
+        for kind in cache_policies.CACHES.values():
             cache = kind(5.0)
             self.request_all(cache, [1])
             self.assertNotIn(1, cache)
@@ -112,10 +108,10 @@ class TestPolicies(base.TestCase):
     def test_planning_beats_every_policy_on_a_drifting_trace(self):
         site = workloads.site(templates=20, trees=3, hosts=2,
                               capacity_mb=120000.0)
-        replay = policies.Replay(
+        replay = cache_policies.Replay(
             site, workloads.requests('drifting', site, 300), DAY, 2 * DAY
         )
-        ours, *others = policies.compare(replay)
+        ours, *others = cache_policies.compare(replay)
         for other in others:
             self.assertLess(ours.mean_s, other.mean_s, other.name)
 
@@ -126,9 +122,9 @@ class TestPolicies(base.TestCase):
         requests = tuple(
             demand.Arrival(day * DAY + at, at, 1)
             for day in range(3) for at in range(6))
-        replay = policies.Replay(site, requests, DAY, 0.0)
-        ours = policies.planned(replay, 'planned')
-        cache = policies.with_cache(replay, 'LRU')
+        replay = cache_policies.Replay(site, requests, DAY, 0.0)
+        ours = cache_policies.planned(replay, 'planned')
+        cache = cache_policies.with_cache(replay, 'LRU')
         # Planned from the first day's requests, at the second day's first one.
         fetched = sum(instances.fetch_seconds(
             float(size), float(site.bandwidths.repo[0]))

@@ -40,10 +40,8 @@ class TestExplain(base.TestCase):
         }
 
     def test_every_object_has_a_reason(self):
-        self.assertEqual(
-            {*self.placement.templates, *self.placement.patches},
-            set(self.reasons),
-        )
+        self.assertEqual({*self.placement.templates, *self.placement.patches},
+                         set(self.reasons))
 
     def test_what_nobody_reads_goes_first(self):
         useless = self.reasons[2, 3, 1]
@@ -58,11 +56,9 @@ class TestExplain(base.TestCase):
         self.assertGreater(why.saves_s, 0)
 
     def test_sites_and_pins(self):
-        instance = dataclasses.replace(
-            self.instance,
-            sites=np.array([0, 1, 1]),
-            pinned=instances.Held(((4, 2),)),
-        )
+        instance = dataclasses.replace(self.instance,
+                                       sites=np.array([0, 1, 1]),
+                                       pinned=instances.Held(((4, 2),)))
         reasons = explain.explain(instance, self.placement)
         self.assertEqual(5, len(reasons))
         pinned = [r for r in reasons if r.pinned]
@@ -110,10 +106,8 @@ class TestWhatIf(base.TestCase):
         self.assertAlmostEqual(12.0, changed.rates[0, 4])
 
     def test_space_and_links_help(self):
-        for change in (
-            whatif.Change(capacity_mb=8000.0),
-            whatif.Change(peer_mbps=300.0),
-        ):
+        for change in (whatif.Change(capacity_mb=8000.0),
+                       whatif.Change(peer_mbps=300.0)):
             result = whatif.compare(self.instance, change, self.solver.solve)
             self.assertGreater(result.saving, 0.0, change)
 
@@ -125,31 +119,22 @@ class TestWhatIf(base.TestCase):
         self.assertLess(result.saving, -0.1)
 
     def test_nonsense_is_refused(self):
-        for change in (
-            whatif.Change(repo_mbps=0.0),
-            whatif.Change(demand=-1.0),
-            whatif.Change(hosts=-1),
-        ):
-            self.assertRaises(
-                instances.InstanceError, whatif.apply, self.instance, change
-            )
+        for change in (whatif.Change(repo_mbps=0.0),
+                       whatif.Change(demand=-1.0), whatif.Change(hosts=-1)):
+            self.assertRaises(instances.InstanceError, whatif.apply,
+                              self.instance, change)
 
 
 class TestFigures(base.TestCase):
     def setUp(self):
         super().setUp()
-        self.figure = dataclasses.replace(
-            figures.FIGURES[2], values=(30000.0, 60000.0)
-        )
+        self.figure = dataclasses.replace(figures.FIGURES[2],
+                                          values=(30000.0, 60000.0))
 
     def test_drawing_and_numbers(self):
         done = []
-        rows = figures.points(
-            self.figure,
-            solvers.load('auto'),
-            seeds=1,
-            progress=lambda *at: done.append(at),
-        )
+        rows = figures.points(self.figure, solvers.load('auto'), seeds=1,
+                              progress=lambda *at: done.append(at))
         self.assertEqual([(1, 2), (2, 2)], done)
         path = self.directory / 'figure.png'
         figures.write(self.figure, rows, str(path))
@@ -165,6 +150,5 @@ class TestFigures(base.TestCase):
     def test_no_file_is_left_half_written(self):
         path = str(self.directory / 'missing' / 'figure.png')
         row = (30.0, 1.0, 2.0, 1.0, 2.0)
-        self.assertRaises(
-            exceptions.InvalidInput, figures.write, self.figure, [row], path
-        )
+        self.assertRaises(exceptions.InvalidInput, figures.write, self.figure,
+                          [row], path)

@@ -22,9 +22,8 @@ from tests.unit.placement import shapes
 class TestBadInput(base.TestCase):
     def refused(self, opening, **changes):
         document = {**shapes.document('testbed_s0'), **changes}
-        error = self.assertRaises(
-            instances.InstanceError, instances.from_dict, document
-        )
+        error = self.assertRaises(instances.InstanceError, instances.from_dict,
+                                  document)
         self.assertTrue(str(error).startswith(opening), str(error))
         self.assertNotIn('\n', str(error))
 
@@ -39,14 +38,12 @@ class TestBadInput(base.TestCase):
         self.refused('sizes[0]: must be at most', sizes=[2e9, 1, 1, 1, 1])
 
     def test_a_field_that_is_missing(self):
-        for field in (
-            'sizes', 'patch_sizes', 'capacities', 'rates', 'bandwidths'
-        ):
+        for field in ('sizes', 'patch_sizes', 'capacities', 'rates',
+                      'bandwidths'):
             document = shapes.document('testbed_s0')
             del document[field]
-            error = self.assertRaises(
-                instances.InstanceError, instances.from_dict, document
-            )
+            error = self.assertRaises(instances.InstanceError,
+                                      instances.from_dict, document)
             self.assertTrue(str(error).startswith(f'{field}: missing'))
 
     def test_patches(self):
@@ -57,10 +54,8 @@ class TestBadInput(base.TestCase):
         self.refused('patch_sizes[0][3]', patch_sizes=[[0, 1, 5, -1]])
         self.refused('patch_sizes[0][1]', patch_sizes=[[0, 9, 5, 1]])
         self.refused('patch_sizes[0]', patch_sizes=[[0, 1, 5]])
-        self.refused(
-            'patch_sizes[2]',
-            patch_sizes=[[0, 1, 5, 1], [1, 0, 5, 1], [0, 1, 6, 1]],
-        )
+        self.refused('patch_sizes[2]',
+                     patch_sizes=[[0, 1, 5, 1], [1, 0, 5, 1], [0, 1, 6, 1]])
 
     def test_wire_sizes(self):
         self.refused('wire_sizes', wire_sizes=[1, 2])
@@ -75,40 +70,33 @@ class TestBadInput(base.TestCase):
         self.refused('rates', rates=[[0, 0, 0]] * 5)
         self.refused('rates[0][1]', rates=[[1, -1, 0]] + [[1, 1, 1]] * 4)
         self.refused('rates[0][1]', rates=[[1, None, 0]] + [[1, 1, 1]] * 4)
-        self.refused(
-            'rates[0][1]', rates=[[1, float('inf'), 0]] + [[1, 1, 1]] * 4
-        )
+        self.refused('rates[0][1]',
+                     rates=[[1, float('inf'), 0]] + [[1, 1, 1]] * 4)
         self.refused('rates[3]', rates=[[1, 1, 1]] * 3 + [[1]] * 2)
         self.refused('rates', rates=[[1, 1, 1]])
 
     def test_bandwidths(self):
         self.refused('bandwidths.peer', bandwidths={'local': 4, 'repo': 1})
-        self.refused(
-            'bandwidths.repo', bandwidths={'local': 4, 'peer': 2, 'repo': 0}
-        )
+        self.refused('bandwidths.repo',
+                     bandwidths={'local': 4, 'peer': 2, 'repo': 0})
 
     def test_extras(self):
         self.refused('sites', sites=[0])
         self.refused('excluded[0]', excluded=[4])
         self.refused('placed.templates[0]', placed={'templates': [[9, 1]]})
-        self.refused(
-            'pinned.patches[0]',
-            patch_sizes=[[0, 1, 5, 1]],
-            pinned={'patches': [[1, 0, 1]]},
-        )
+        self.refused('pinned.patches[0]', patch_sizes=[[0, 1, 5, 1]],
+                     pinned={'patches': [[1, 0, 1]]})
 
     def test_file_that_is_no_json(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, 'instance.json')
             with open(path, 'w') as sink:
                 sink.write('{"sizes": [')
-            error = self.assertRaises(
-                instances.InstanceError, instances.load, path
-            )
+            error = self.assertRaises(instances.InstanceError, instances.load,
+                                      path)
             self.assertIn(path, str(error))
-            self.assertRaises(
-                instances.InstanceError, instances.load, path + 'x'
-            )
+            self.assertRaises(instances.InstanceError, instances.load,
+                              path + 'x')
 
 
 class TestInstance(base.TestCase):
@@ -134,6 +122,5 @@ class TestInstance(base.TestCase):
         part = instance.only_hosts([1, 2])
         self.assertEqual(frozenset([2]), part.excluded)
         self.assertEqual(((2, 1),), part.pinned.templates)
-        self.assertEqual(
-            instance.capacities[1:].tolist(), part.capacities.tolist()
-        )
+        self.assertEqual(instance.capacities[1:].tolist(),
+                         part.capacities.tolist())

@@ -23,9 +23,8 @@ from tests.unit.placement import shapes
 
 
 def placed(instance, placement):
-    held = instances.Held(
-        tuple(sorted(placement.templates)), tuple(sorted(placement.patches))
-    )
+    held = instances.Held(tuple(sorted(placement.templates)),
+                          tuple(sorted(placement.patches)))
     return dataclasses.replace(instance, placed=held)
 
 
@@ -96,9 +95,7 @@ class TestReplan(base.TestCase):
         for _ in range(4):
             noisy = self.instance.rates + rng.normal(0, 2, (5, 3))
             now = placed(
-                dataclasses.replace(
-                    self.instance, rates=np.maximum(noisy, 0)
-                ),
+                dataclasses.replace(self.instance, rates=np.maximum(noisy, 0)),
                 self.best,
             )
             plan = replan.replan(now)
@@ -112,9 +109,8 @@ class TestReplan(base.TestCase):
         self.assertEqual(plan.cost_before_s, plan.cost_after_s)
 
     def test_draining_a_host_moves_what_it_had_to_others(self):
-        now = dataclasses.replace(
-            placed(self.instance, self.best), excluded=frozenset([2])
-        )
+        now = dataclasses.replace(placed(self.instance, self.best),
+                                  excluded=frozenset([2]))
         plan = replan.replan(now)
         self.assertEqual((), tuple(placements.errors(now, plan.placement)))
         self.assertFalse([e for e in plan.placement.templates if e[1] == 2])
@@ -122,15 +118,10 @@ class TestReplan(base.TestCase):
 
     def test_a_drained_host_is_still_read_from(self):
         now = instances.from_dict(
-            {
-                'sizes': [1000],
-                'patch_sizes': [],
-                'capacities': [1500, 1500],
-                'rates': [[5, 5]],
-                'bandwidths': {'local': 400, 'peer': 200, 'repo': 10},
-                'placed': {'templates': [[0, 1]]},
-                'excluded': [1],
-            }
+            {'sizes': [1000], 'patch_sizes': [], 'capacities': [1500, 1500],
+             'rates': [[5, 5]],
+             'bandwidths': {'local': 400, 'peer': 200, 'repo': 10},
+             'placed': {'templates': [[0, 1]]}, 'excluded': [1]}
         )
         plan = replan.replan(now)
         self.assertEqual([((0,), 2, 1)],
@@ -187,10 +178,7 @@ class TestReplan(base.TestCase):
         self.assertEqual({**quick.fill_s, 2: alike.fill_s[2]}, own.fill_s)
 
     def test_drops_are_named(self):
-        plan = replan.compare(
-            placed(self.instance, self.best), placements.Placement()
-        )
-        self.assertEqual(
-            len(self.best.templates) + len(self.best.patches),
-            len(plan.drops),
-        )
+        plan = replan.compare(placed(self.instance, self.best),
+                              placements.Placement())
+        self.assertEqual(len(self.best.templates) + len(self.best.patches),
+                         len(plan.drops))

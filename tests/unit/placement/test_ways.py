@@ -178,14 +178,12 @@ class TestLookupTable(base.TestCase):
     def setUp(self):
         super().setUp()
         self.instance = shapes.stored('testbed_s0')
-        self.placement = placements.Placement.of(
-            [(0, 2), (0, 3)], [(0, 1, 3), (0, 1, 1)]
-        )
+        self.placement = placements.Placement.of([(0, 2), (0, 3)],
+                                                 [(0, 1, 3), (0, 1, 1)])
 
     def ways(self, template, host):
-        return lookup.ranked_ways(
-            self.instance, self.placement, template, host
-        )
+        return lookup.ranked_ways(self.instance, self.placement, template,
+                                  host)
 
     def test_repository_is_the_last_resort(self):
         for template in range(5):

@@ -20,9 +20,8 @@ from tests import base
 class TestSynthetic(base.TestCase):
     def test_patch_sizes_follow_table_one(self):
         made = workloads.synthetic(6, 2, seed=4)
-        for i, j, size in zip(
-            made.patch_base, made.patch_target, made.patch_sizes
-        ):
+        for i, j, size in zip(made.patch_base, made.patch_target,
+                              made.patch_sizes):
             growth = made.sizes[j] - made.sizes[i]
             self.assertEqual(max(growth, 10.0), size)
 

@@ -35,12 +35,10 @@ class SolverContract:
     def check(self, instance, solution, hops=1):
         result = cost.evaluate(instance, solution.placement, hops)
         self.assertEqual((), result.errors)
-        self.assertAlmostEqual(
-            1.0, solution.cost_s / result.total_cost_s, places=9
-        )
-        self.assertLessEqual(
-            solution.lower_bound_s, solution.cost_s * (1 + 1e-9)
-        )
+        self.assertAlmostEqual(1.0, solution.cost_s / result.total_cost_s,
+                               places=9)
+        self.assertLessEqual(solution.lower_bound_s,
+                             solution.cost_s * (1 + 1e-9))
         self.assertLessEqual(0.0, solution.gap)
 
     def test_stored_instances_bound_below_known_optimum(self):
@@ -138,11 +136,8 @@ class SolverContract:
     def test_pins_beyond_capacity_are_refused(self):
         document = shapes.document('testbed_s0')
         document['pinned'] = {'templates': [[0, 3], [1, 3]]}
-        error = self.assertRaises(
-            instances.InstanceError,
-            self.solve,
-            instances.from_dict(document),
-        )
+        error = self.assertRaises(instances.InstanceError, self.solve,
+                                  instances.from_dict(document))
         self.assertIn('pinned', str(error))
 
     def test_sites_do_not_share(self):

@@ -29,9 +29,8 @@ from tests.unit.placement.solvers import conformance
 # A proof takes some seconds where the machine has no other work.
 _PROOF_SECONDS = 600
 
-SMALL_TRACE = workloads.TraceShape(
-    templates=60, trees=8, requests=600, depth=4, top=4
-)
+SMALL_TRACE = workloads.TraceShape(templates=60, trees=8, requests=600,
+                                   depth=4, top=4)
 
 
 def empty_cost(instance):
@@ -53,17 +52,15 @@ class TestAuto(conformance.SolverContract,
 
     def test_small_instances_are_proved(self):
         for name, optimum in shapes.OPTIMA.items():
-            solution = self.solve(
-                shapes.stored(name), time_limit=_PROOF_SECONDS
-            )
+            solution = self.solve(shapes.stored(name),
+                                  time_limit=_PROOF_SECONDS)
             self.assertTrue(solution.proved_optimal, name)
             self.assertAlmostEqual(optimum, solution.cost_s, 2, name)
 
     def test_small_instances_with_two_rounds_are_proved(self):
         for name, optimum in shapes.TWO_HOP_OPTIMA.items():
-            solution = self.solve(
-                shapes.stored(name), hops=2, time_limit=_PROOF_SECONDS
-            )
+            solution = self.solve(shapes.stored(name), hops=2,
+                                  time_limit=_PROOF_SECONDS)
             self.assertTrue(solution.proved_optimal, name)
             self.assertAlmostEqual(optimum, solution.cost_s, 0, name)
 
@@ -73,34 +70,28 @@ class TestAuto(conformance.SolverContract,
             self.assertLess(solution.cost_s, optimum * 1.005, name)
 
     @settings(max_examples=8)
-    @given(
-        seed=strategies.integers(0, 10**6), hops=strategies.integers(1, 2)
-    )
+    @given(seed=strategies.integers(0, 10**6), hops=strategies.integers(1, 2))
     def test_bound_below_proved_optimum(self, seed, hops):
         instance = instances.from_dict(shapes.small(seed))
         proved = base.load('ilp').solve(instance, hops=hops)
         self.assertTrue(proved.proved_optimal)
         solution = self.search(instance, hops)
-        self.assertLessEqual(
-            solution.lower_bound_s, proved.cost_s * (1 + 1e-9)
-        )
+        self.assertLessEqual(solution.lower_bound_s,
+                             proved.cost_s * (1 + 1e-9))
         self.assertLess(solution.cost_s, proved.cost_s * 1.05)
 
     @settings(max_examples=8)
     @given(seed=strategies.integers(0, 10**6))
     def test_bound_holds_with_unlike_links(self, seed):
         document = shapes.small(seed, hosts=3)
-        document['bandwidths'] = {
-            'local': [400, 300, 1000],
-            'peer': [200, 20, 100],
-            'repo': [10, 15, 2 + seed % 40],
-        }
+        document['bandwidths'] = {'local': [400, 300, 1000],
+                                  'peer': [200, 20, 100],
+                                  'repo': [10, 15, 2 + seed % 40]}
         instance = instances.from_dict(document)
         proved = base.load('ilp').solve(instance)
         solution = self.search(instance)
-        self.assertLessEqual(
-            solution.lower_bound_s, proved.cost_s * (1 + 1e-9)
-        )
+        self.assertLessEqual(solution.lower_bound_s,
+                             proved.cost_s * (1 + 1e-9))
 
     def test_trace_in_miniature_comes_close_to_its_bound(self):
         instance = workloads.trace(6, shape=SMALL_TRACE)
@@ -140,9 +131,6 @@ class TestAuto(conformance.SolverContract,
         for entry, lost in auto.losses(instance, placement).items():
             kind = 'templates' if len(entry) == 2 else 'patches'
             left = {kind: getattr(placement, kind) - {entry}}
-            without = placements.Placement(
-                **{**vars(placement), **left}
-            )
-            self.assertAlmostEqual(
-                cost.total_cost(instance, without) - whole, lost, places=4
-            )
+            without = placements.Placement(**{**vars(placement), **left})
+            self.assertAlmostEqual(cost.total_cost(instance, without) - whole,
+                                   lost, places=4)

@@ -31,13 +31,9 @@ class TestGreedy(conformance.SolverContract, test_base.TestCase):
 
     def test_first_round_takes_the_largest_benefit(self):
         instance = instances.from_dict(
-            {
-                'sizes': [1000, 1000],
-                'patch_sizes': [],
-                'capacities': [1500],
-                'rates': [[1], [2]],
-                'bandwidths': {'local': 400, 'peer': 200, 'repo': 10},
-            }
+            {'sizes': [1000, 1000], 'patch_sizes': [], 'capacities': [1500],
+             'rates': [[1], [2]],
+             'bandwidths': {'local': 400, 'peer': 200, 'repo': 10}}
         )
         solution = self.solve(instance)
         self.assertEqual({(1, 1)}, set(solution.placement.templates))
@@ -46,13 +42,9 @@ class TestGreedy(conformance.SolverContract, test_base.TestCase):
     def test_a_template_as_large_as_the_space_is_not_placed(self):
         # Line 16 asks for more space than the template's size.
         instance = instances.from_dict(
-            {
-                'sizes': [1000],
-                'patch_sizes': [],
-                'capacities': [1000],
-                'rates': [[1]],
-                'bandwidths': {'local': 400, 'peer': 200, 'repo': 10},
-            }
+            {'sizes': [1000], 'patch_sizes': [], 'capacities': [1000],
+             'rates': [[1]],
+             'bandwidths': {'local': 400, 'peer': 200, 'repo': 10}}
         )
         self.assertFalse(self.solve(instance).placement.templates)
 

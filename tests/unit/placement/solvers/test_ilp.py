@@ -39,13 +39,9 @@ class TestIlp(conformance.SolverContract,
 
     def test_a_base_from_the_repository_may_be_best(self):
         instance = instances.from_dict(
-            {
-                'sizes': [1000, 20000],
-                'patch_sizes': [[0, 1, 100, 10.0]],
-                'capacities': [200],
-                'rates': [[0], [1]],
-                'bandwidths': {'local': 400, 'peer': 200, 'repo': 10},
-            }
+            {'sizes': [1000, 20000], 'patch_sizes': [[0, 1, 100, 10.0]],
+             'capacities': [200], 'rates': [[0], [1]],
+             'bandwidths': {'local': 400, 'peer': 200, 'repo': 10}}
         )
         solution = self.solve(instance)
         self.assertTrue(solution.proved_optimal)
@@ -60,9 +56,7 @@ class TestIlp(conformance.SolverContract,
 
     def test_progress_is_reported(self):
         seen = []
-        self.solve(
-            workloads.synthetic(8, 2, 45000.0), progress=seen.append
-        )
+        self.solve(workloads.synthetic(8, 2, 45000.0), progress=seen.append)
         self.assertTrue(
             all(p.lower_bound_s <= p.cost_s * 1.000001 for p in seen)
         )

@@ -188,13 +188,8 @@ def with_cache(replay: Replay, name: str) -> Result:
     return _result(replay, name, taken)
 
 
-def planned(
-    replay: Replay,
-    name: str,
-    model: demand.Model = demand.Model(),
-    terms: replan.Terms = replan.Terms(),
-    **options,
-) -> Result:
+def planned(replay: Replay, name: str, model: demand.Model = demand.Model(),
+            terms: replan.Terms = replan.Terms(), **options) -> Result:
     """Serve the trace from placements planned every epoch from its past.
 
     What a plan moves is there from its epoch's start, and counted in full.
@@ -203,9 +198,8 @@ def planned(
     """
     instance = replay.instance
     shape = (instance.template_count, instance.host_count)
-    family = demand.families(
-        shape[0], instance.patch_base, instance.patch_target
-    )
+    family = demand.families(shape[0], instance.patch_base,
+                             instance.patch_target)
     held = instances.Held()
     seconds = np.empty(shape)
     taken, until, seen, moved = [], 0.0, [], 0.0
@@ -214,22 +208,17 @@ def planned(
             until = (request.time_s // replay.epoch_s + 1) * replay.epoch_s
             now = dataclasses.replace(
                 instance,
-                rates=demand.rates(
-                    seen, request.time_s, shape, model, family
-                ),
+                rates=demand.rates(seen, request.time_s, shape, model, family),
                 placed=held,
             )
             found = replan.replan(now, terms, **options)
             placement = found.placement
             if request.time_s >= replay.warm_up_s:
                 moved += sum(move.seconds for move in found.moves)
-            held = instances.Held(
-                tuple(sorted(placement.templates)),
-                tuple(sorted(placement.patches)),
-            )
-            seconds = cost.service_seconds(
-                now, placement, options.get('hops', 1)
-            )
+            held = instances.Held(tuple(sorted(placement.templates)),
+                                  tuple(sorted(placement.patches)))
+            seconds = cost.service_seconds(now, placement,
+                                           options.get('hops', 1))
         taken.append(float(seconds[request.template, request.host - 1]))
         seen.append(request)
     return dataclasses.replace(_result(replay, name, taken), move_s=moved)
@@ -237,14 +226,11 @@ def planned(
 
 def compare(replay: Replay, **options) -> list[Result]:
     """Compare planning, planning of templates only, and the policies."""
-    whole = dataclasses.replace(
-        replay, instance=replay.instance.without_patches()
-    )
-    return [
-        planned(replay, 'planned', **options),
-        planned(whole, 'templates only', **options),
-        *(with_cache(replay, name) for name in CACHES),
-    ]
+    whole = dataclasses.replace(replay,
+                                instance=replay.instance.without_patches())
+    return [planned(replay, 'planned', **options),
+            planned(whole, 'templates only', **options),
+            *(with_cache(replay, name) for name in CACHES)]
 
 
 def _result(replay, name, taken) -> Result:
