@@ -1,9 +1,7 @@
 //! Commands over a unix socket: one JSON object in a line, and one in return.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,8 +11,9 @@ use serde::Deserialize;
 use serde_json::{json, Value};
 use thiserror::Error;
 
-use crate::config::{ConfigError, VolumeConfig};
+use crate::error::ConfigError;
 use crate::server::Clients;
+use crate::volumes::VolumeConfig;
 
 /// Bytes of a command.
 const MAX_COMMAND: u64 = 64 << 10;
@@ -114,30 +113,6 @@ enum Command {
     },
 }
 
-/// Opens a socket that this user alone may connect to.
-///
-/// # Errors
-/// The system refused.
-pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    // What an earlier process left; the device's lock keeps others away.
-    remove_socket(path)?;
-    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let listener = UnixListener::bind(path);
-    rustix::process::umask(before);
-    listener
-}
-
-/// Removes a socket, if it is there.
-///
-/// # Errors
-/// The system refused.
-pub fn remove_socket(path: &Path) -> io::Result<()> {
-    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        std::fs::remove_file(path)?;
-    }
-    Ok(())
-}
-
 /// What commands concern.
 pub struct Commands {
     /// The cache.
@@ -173,7 +148,7 @@ pub fn serve(listener: &UnixListener, commands: &Arc<Commands>) {
         };
         // The client sees the end of the connection.
         if let Err(error) = std::thread::Builder::new().spawn(run) {
-            eprintln!("diffcache-ssdcached: could not start a thread for a command: {error}");
+            log::warn!("Could not start a thread for a command: {error}");
             std::thread::sleep(AGAIN);
         }
     }
@@ -184,7 +159,7 @@ fn answer(mut stream: &UnixStream, value: &Value) {
         .set_write_timeout(Some(TIMEOUT))
         .and_then(|()| stream.write_all(format!("{value}\n").as_bytes()));
     if let Err(error) = sent {
-        eprintln!("diffcache-ssdcached: could not answer a command: {error}");
+        log::warn!("Could not answer a command: {error}");
     }
 }
 
@@ -256,10 +231,7 @@ impl Commands {
             Command::Recover { volume, origin } => {
                 let volume = cache.volume(&volume)?;
                 let opened = self.origins.open(&origin);
-                let opened = opened.map_err(|source| ConfigError::File {
-                    path: origin.into(),
-                    source,
-                })?;
+                let opened = opened.map_err(ConfigError::file(origin))?;
                 cache.recover(&volume, opened.disk)?;
             }
             Command::Flush { volume } => {

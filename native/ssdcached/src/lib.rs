@@ -5,12 +5,16 @@
 
 pub mod config;
 mod control;
+pub mod error;
 mod exports;
+mod opening;
 pub mod panics;
 mod server;
 pub mod service;
+mod sockets;
 mod space;
 mod stop;
+pub mod volumes;
 
 #[cfg(test)]
 mod tests;

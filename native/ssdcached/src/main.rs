@@ -2,13 +2,17 @@
 
 use std::process::ExitCode;
 
+use diffcache_core::logging;
 use diffcache_ssdcached::config::Config;
 use diffcache_ssdcached::{panics, service};
 
 const USAGE: &str = "Usage: diffcache-ssdcached KEY=VALUE...
 
 Serves volumes behind a cache on an SSD over NBD. \"diffcache ssdcache serve\" and
-\"diffcache-ssdcache\" start it, with all parameters.";
+\"diffcache-ssdcache\" start it, with all parameters.
+
+DIFFCACHE_LOG_LEVEL is the least level of what is logged: error, warn, info
+(default) or debug.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,12 +24,13 @@ fn main() -> ExitCode {
         println!("{USAGE}");
         return ExitCode::from(if arguments.is_empty() { 2 } else { 0 });
     }
+    logging::start("diffcache-ssdcached");
     panics::end_process();
     let config = Config::parse(arguments.iter().map(String::as_str));
     match config.and_then(service::run) {
         Ok(never) => match never {},
         Err(error) => {
-            eprintln!("diffcache-ssdcached: {error}");
+            log::error!("{error}");
             ExitCode::FAILURE
         }
     }

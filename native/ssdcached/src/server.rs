@@ -5,8 +5,10 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
+
+use diffcache_base::locks::Unpoisoned;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
@@ -60,11 +62,11 @@ pub struct Clients {
 
 impl Clients {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Chosen>> {
-        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.chosen.lock().unpoisoned()
     }
 
     fn choosing(&self) -> MutexGuard<'_, BTreeMap<u64, UnixStream>> {
-        self.choosing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.choosing.lock().unpoisoned()
     }
 
     /// Enters a connection until it has chosen, and returns its number. The oldest gives way if
@@ -105,7 +107,7 @@ impl Clients {
                 return Ok(false);
             }
             let waited = self.left.wait_timeout(chosen, LOOK);
-            (chosen, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            (chosen, _) = waited.unpoisoned();
         }
         if let Some(client) = chosen.get_mut(&number) {
             client.waits = false;
@@ -206,7 +208,7 @@ pub fn serve(listener: &UnixListener, volumes: Volumes, clients: &Arc<Clients>) 
         let accepted = stream.and_then(|stream| start(stream, &volumes, clients));
         if let Err(error) = accepted {
             // Out of descriptors, of threads, or of memory: others may free some.
-            eprintln!("diffcache-ssdcached: could not serve a client: {error}");
+            log::warn!("Could not serve a client: {error}");
             std::thread::sleep(AGAIN);
         }
     }
@@ -226,7 +228,7 @@ pub(crate) fn start(
     let counted = clients.clone();
     let work = move || {
         if let Err(error) = clients.serve(stream, &volumes) {
-            eprintln!("diffcache-ssdcached: a client was disconnected: {error}");
+            log::warn!("A client was disconnected: {error}");
         }
         clients.count.fetch_sub(1, Ordering::Relaxed);
     };

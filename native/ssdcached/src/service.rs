@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +12,13 @@ use std::time::Duration;
 use diffcache_ssdcache::cache::{Cache, Due};
 use serde_json::json;
 
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::control::{self, Commands};
+use crate::error::ConfigError;
 use crate::exports::Volumes;
+use crate::opening;
 use crate::server::{self, Clients};
+use crate::sockets::{listen, listen_for_group};
 use crate::stop::{self, Gate};
 
 /// Time between two looks for blocks to write back.
@@ -32,44 +33,34 @@ const JUDGE: Duration = Duration::from_secs(5);
 /// # Errors
 /// The device, a socket or a volume of the configuration cannot be used.
 pub fn run(mut config: Config) -> Result<Infallible, ConfigError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ConfigError::File { path, source }
-    };
     let process = Path::new("/proc/self");
-    stop::block().map_err(failed(process))?;
-    let cache = Arc::new(config.open()?);
+    stop::block().map_err(ConfigError::file(process))?;
+    let (cache, origins) = opening::open(&mut config)?;
+    let cache = Arc::new(cache);
     let gate = Arc::new(Gate::default());
     let clients = Arc::new(Clients::default());
     let socket = config.socket()?.to_owned();
-    let listener = listen(&socket, config.socket_group).map_err(failed(&socket))?;
+    let listener =
+        listen_for_group(&socket, config.socket_group).map_err(ConfigError::file(&socket))?;
     if let Some(path) = config.control.clone() {
         let commands = Commands {
             cache: cache.clone(),
-            origins: config.origins()?,
+            origins,
             clients: clients.clone(),
         };
-        let listener = control::listen(&path).map_err(failed(&path))?;
+        let listener = listen(&path).map_err(ConfigError::file(&path))?;
         let serve = move || control::serve(&listener, &Arc::new(commands));
-        start(serve).map_err(failed(process))?;
+        start(serve).map_err(ConfigError::file(process))?;
     }
-    stop::watch(&cache, &gate, config.sockets()).map_err(failed(process))?;
-    keep_in_order(&cache).map_err(failed(process))?;
+    stop::watch(&cache, &gate, config.sockets()).map_err(ConfigError::file(process))?;
+    keep_in_order(&cache).map_err(ConfigError::file(process))?;
     if let Some(descriptor) = config.ready_fd.take() {
-        announce(&cache, &socket, descriptor).map_err(failed(process))?;
+        announce(&cache, &socket, descriptor).map_err(ConfigError::file(process))?;
     }
     server::serve(&listener, Volumes { cache, gate }, &clients);
-    Err(failed(&socket)(io::Error::other("no more clients come")))
-}
-
-/// Opens the socket of the exports, to which members of a group may connect, too.
-fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
-    let listener = control::listen(path)?;
-    if let Some(group) = group {
-        std::os::unix::fs::chown(path, None, Some(group))?;
-        std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
-    }
-    Ok(listener)
+    Err(ConfigError::file(&socket)(io::Error::other(
+        "no more clients come",
+    )))
 }
 
 fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
@@ -82,7 +73,7 @@ fn keep_in_order(cache: &Arc<Cache>) -> io::Result<()> {
     start(move || loop {
         std::thread::sleep(SETTLE);
         if let Err(error) = settled.settle() {
-            eprintln!("diffcache-ssdcached: could not clear intents, will retry: {error}");
+            log::warn!("Could not clear intents, will retry: {error}");
         }
     })?;
     let judged = cache.clone();
@@ -104,11 +95,11 @@ fn write_back(cache: &Arc<Cache>, due: Due) {
     let cache = cache.clone();
     let work = move || {
         if let Some(error) = cache.write_back_due(&due) {
-            eprintln!("diffcache-ssdcached: could not write blocks back, will retry: {error}");
+            log::warn!("Could not write blocks back, will retry: {error}");
         }
     };
     if let Err(error) = start(work) {
-        eprintln!("diffcache-ssdcached: could not start a thread to write blocks back: {error}");
+        log::warn!("Could not start a thread to write blocks back: {error}");
     }
 }
 
@@ -135,23 +126,4 @@ fn escape(path: &str) -> String {
         false => format!("%{byte:02X}"),
     };
     path.bytes().map(escaped).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::MetadataExt;
-
-    use super::*;
-
-    #[test]
-    fn a_group_may_connect_to_the_exports_if_one_is_configured() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("nbd");
-        let mode = || std::fs::symlink_metadata(&path).unwrap().mode() & 0o777;
-        let _own = listen(&path, None).unwrap();
-        assert_eq!(0o600, mode());
-        let group = std::fs::metadata(folder.path()).unwrap().gid();
-        let _shared = listen(&path, Some(group)).unwrap();
-        assert_eq!(0o660, mode());
-    }
 }

@@ -9,7 +9,7 @@ use rustix::fs::{
     fallocate, fstatfs, fstatvfs, ioctl_getflags, ioctl_setflags, FallocateFlags, IFlags,
 };
 
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 
 /// File systems that write elsewhere what is written again, by their magic numbers.
 const BTRFS: u64 = 0x9123_683e;
@@ -24,10 +24,7 @@ const ZEROES: u64 = 1 << 20;
 /// # Errors
 /// There is not enough space, or the file system cannot keep it for the file.
 pub fn reserve(path: &Path, file: &File, bytes: u64) -> Result<(), ConfigError> {
-    let failed = |source| ConfigError::File {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |error| ConfigError::file(path)(error);
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Ok(());
@@ -59,10 +56,7 @@ fn write_zeroes(file: &File, bytes: u64) -> io::Result<()> {
 /// Refuses more than is free, before anything is written.
 fn check_space(path: &Path, file: &File, bytes: u64) -> Result<(), ConfigError> {
     use std::os::unix::fs::MetadataExt;
-    let failed = |source: io::Error| ConfigError::File {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = |error| ConfigError::file(path)(error);
     let system = fstatvfs(file).map_err(|error| failed(error.into()))?;
     let free = system.f_bavail.saturating_mul(system.f_frsize);
     let own = file.metadata().map_err(failed)?.blocks() * SECTOR;

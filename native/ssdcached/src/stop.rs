@@ -8,13 +8,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
+
+use diffcache_base::locks::Unpoisoned;
 
 use diffcache_ssdcache::cache::{Cache, Volume};
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::control::remove_socket;
+use crate::sockets::remove_socket;
 
 /// Time to write dirty blocks back, while clients are served.
 const DRAIN: Duration = Duration::from_secs(60);
@@ -32,7 +34,7 @@ pub struct Gate(RwLock<()>);
 impl Gate {
     /// Begins a request, which ends with what is returned; waits for ever once the end has begun.
     pub fn begin(&self) -> RwLockReadGuard<'_, ()> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.read().unpoisoned()
     }
 }
 
@@ -71,14 +73,12 @@ fn end(cache: &Arc<Cache>, gate: &Arc<Gate>, sockets: &[PathBuf]) {
     drain(cache);
     let flushed = flush(cache, gate);
     if let Err(error) = &flushed {
-        eprintln!("diffcache-ssdcached: could not flush everything at the end: {error}");
+        log::error!("Could not flush everything at the end: {error}");
     }
     for volume in cache.volumes() {
         let (name, dirty) = (volume.name(), cache.dirty_blocks(&volume));
         if dirty > 0 {
-            eprintln!(
-                "diffcache-ssdcached: volume {name}: {dirty} dirty blocks stay on the cache device"
-            );
+            log::info!("Volume {name}: {dirty} dirty blocks stay on the cache device");
         }
     }
     std::thread::sleep(ANSWERS);
@@ -101,7 +101,7 @@ fn drain(cache: &Arc<Cache>) {
     });
     for (volume, done) in begun.collect::<Vec<_>>() {
         if let Some(Err(error)) = wait_while_written(&volume, &done, deadline) {
-            eprintln!("diffcache-ssdcached: could not write all blocks back at the end: {error}");
+            log::warn!("Could not write all blocks back at the end: {error}");
         }
     }
 }
@@ -131,7 +131,7 @@ fn flush(cache: &Arc<Cache>, gate: &Arc<Gate>) -> io::Result<()> {
     let (committed, closed) = (cache.clone(), gate.clone());
     let is_closed = beside(move || {
         // No request passes from now on.
-        std::mem::forget(closed.0.write().unwrap_or_else(PoisonError::into_inner));
+        std::mem::forget(closed.0.write().unpoisoned());
     })?;
     let is_closed = is_closed.recv_timeout(FLUSH).is_ok();
     let done = beside(move || match is_closed {
@@ -156,6 +156,6 @@ fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::R
 fn remove(path: &Path) {
     if let Err(error) = remove_socket(path) {
         let path = path.display();
-        eprintln!("diffcache-ssdcached: could not remove socket {path}: {error}");
+        log::warn!("Could not remove socket {path}: {error}");
     }
 }

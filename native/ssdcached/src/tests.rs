@@ -48,11 +48,12 @@ impl Process {
             "dirty_age=0".to_owned(),
         ];
         let mut config = Config::parse(words.iter().map(String::as_str)).unwrap();
-        let cache = Arc::new(config.open().unwrap());
+        let (cache, origins) = crate::opening::open(&mut config).unwrap();
+        let cache = Arc::new(cache);
         let clients = Arc::new(Clients::default());
         let commands = Commands {
             cache: cache.clone(),
-            origins: config.origins().unwrap(),
+            origins,
             clients: clients.clone(),
         };
         let socket = folder.path().join(format!("nbd-{number}"));

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use super::losses::Losses;
 use super::ranges::Ranges;
+use super::settings::SHRINK;
 use super::*;
 use crate::device::intents::{Flushing, Intent};
 
@@ -114,8 +115,8 @@ impl Cache {
         }
         volume.losses.add(&lost, volume.size());
         let name = volume.name();
-        eprintln!(
-            "diffcache-ssdcache: volume {name}: its origin lost what was written at {}; flushes fail \
+        log::error!(
+            "Volume {name}: its origin lost what was written at {}; flushes fail \
              until it was written again, or until \"diffcache ssdcache accept-loss\": {reason}",
             named(&lost)
         );
@@ -175,8 +176,8 @@ impl Cache {
         volume.losses.set_noted(noted.is_ok());
         if let Err(error) = noted {
             let name = volume.name();
-            eprintln!(
-                "diffcache-ssdcache: volume {name}: could not note what its origin lost, will \
+            log::warn!(
+                "Volume {name}: could not note what its origin lost, will \
                  retry: {error}"
             );
         }
@@ -188,7 +189,7 @@ impl Cache {
         let lost = volume.losses.lost();
         if !lost.is_empty() {
             let (name, lost) = (volume.name(), named(&lost));
-            eprintln!("diffcache-ssdcache: volume {name}: the loss at {lost} was accepted");
+            log::info!("Volume {name}: the loss at {lost} was accepted");
         }
         self.forget_losses(volume);
     }
@@ -205,7 +206,7 @@ impl Cache {
         // What the origin cannot keep of it is no loss to the next client.
         if let Err(error) = self.sync_origin(volume) {
             let name = volume.name();
-            eprintln!("diffcache-ssdcache: volume {name}: its guest ended: {error}");
+            log::warn!("Volume {name}: its guest ended: {error}");
         }
         self.forget_losses(volume);
     }
@@ -222,9 +223,7 @@ impl Cache {
         for (volume, found) in self.volumes().iter().zip(found) {
             let lost = found.unwrap_or_else(|error| {
                 let name = volume.name();
-                eprintln!(
-                    "diffcache-ssdcache: volume {name}: could not read what its origin lost: {error}"
-                );
+                log::warn!("Volume {name}: could not read what its origin lost: {error}");
                 std::iter::once(0..volume.size()).collect()
             });
             let inside = lost

@@ -1,14 +1,19 @@
 //! Volumes that are attached, resized and detached while others are served.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
-use super::attach::{
-    attach, check_admission, check_attachment, identities, same_origin, size_of_origin, Identity,
+use diffcache_base::locks::Unpoisoned;
+
+use super::attach::attach;
+use super::attachment::{
+    check_admission, check_attachment, identities, same_origin, size_of_origin, Attachment,
+    Identity,
 };
+use super::error::{origin_error, CacheError};
 use super::origin::check_size;
-use super::volume::{lock, Mode, Volume};
-use super::{origin_error, touched, Attachment, Cache, CacheError};
+use super::volume::{Mode, Volume};
+use super::{touched, Cache};
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord, BLOCK, VOLUMES};
 use diffcache_partitions::{PartitionId, VolumeId};
@@ -34,7 +39,7 @@ impl Cache {
     /// Excludes others that change which volumes there are.
     fn begin_changing(&self) -> MutexGuard<'_, Vec<Detached>> {
         let lock = self.detached.lock();
-        lock.unwrap_or_else(PoisonError::into_inner)
+        lock.unpoisoned()
     }
 
     /// Attaches a volume, without cached blocks. If it is attached with the same origin, it gets
@@ -74,7 +79,7 @@ impl Cache {
         // A note of before is of clients that have left.
         self.forget_losses(&volume);
         let volumes = self.volumes.write();
-        let mut volumes = volumes.unwrap_or_else(PoisonError::into_inner);
+        let mut volumes = volumes.unpoisoned();
         let place = volumes.partition_point(|other| other.id < volume.id);
         volumes.insert(place, volume.clone());
         Ok(volume)
@@ -204,7 +209,7 @@ impl Cache {
     /// written.
     pub fn resize(&self, volume: &Volume) -> Result<(), CacheError> {
         // The origin may take its time: others are attached and detached meanwhile.
-        let _resizing = lock(&volume.resizing);
+        let _resizing = volume.resizing.lock().unpoisoned();
         if volume.ending.load(Ordering::Acquire) {
             return Err(CacheError::Detaching(volume.name().to_owned()));
         }
@@ -215,7 +220,7 @@ impl Cache {
         if let Err(error) = self.sync_origin(volume) {
             // What is lost is noted, and a server that is there again has another size perhaps.
             let name = volume.name();
-            eprintln!("diffcache-ssdcache: volume {name}: could not flush its origin: {error}");
+            log::warn!("Volume {name}: could not flush its origin: {error}");
         }
         let now = volume
             .origin
@@ -332,7 +337,7 @@ impl Cache {
         self.end_unsaved(volume)?;
         self.forget_losses(volume);
         let volumes = self.volumes.write();
-        let mut volumes = volumes.unwrap_or_else(PoisonError::into_inner);
+        let mut volumes = volumes.unpoisoned();
         if let Ok(place) = volumes.binary_search_by_key(&volume.id, |other| other.id) {
             detached.push(Detached::of(&volumes.remove(place)));
         }

@@ -8,7 +8,9 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use diffcache_base::locks::Unpoisoned;
 
 use super::ranges::Ranges;
 use crate::device::intents::REGION;
@@ -65,7 +67,7 @@ impl State {
 
 impl Losses {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unpoisoned()
     }
 
     /// Notes a write to the origin before it begins.
@@ -106,7 +108,7 @@ impl Losses {
 
     /// Excludes other flushes of this origin.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turn.lock().unpoisoned()
     }
 
     /// Whether a flush is needed for what was complete when `flushes` flushes had begun. To be

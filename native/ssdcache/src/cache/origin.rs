@@ -11,19 +11,19 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::UNIX_EPOCH;
 
+use diffcache_base::locks::Unpoisoned;
+
+use diffcache_nbd::address::Address;
 use rustix::fs::ioctl_blksszget;
 use serde_json::Value;
 
 use self::claim::Claim;
 use self::daemon::Daemon;
 use self::direct::Direct;
-use diffcache_nbd::address::Address;
-
 use self::nbd::NbdOrigin;
-use super::attach::origin_id;
 use crate::device::disk::Disk;
 
 /// Opens a file or a block device, and returns its device, its inode and when it was created, in
@@ -49,6 +49,14 @@ pub fn open(path: &Path) -> io::Result<(File, (u64, u64, u64))> {
     let born = born.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let born = born.map_or(0, |time| time.as_nanos() as u64);
     Ok((file, (metadata.dev(), metadata.ino(), born)))
+}
+
+/// A number that identifies an origin, by where it is, and by when it was created: a file
+/// in the place of another may have its path and inode. `born` is in nanoseconds, 0 if unknown.
+#[must_use]
+pub fn origin_id(path: &str, device: u64, inode: u64, born: u64) -> u64 {
+    let seed = device.rotate_left(32) ^ inode ^ born.rotate_left(16);
+    xxhash_rust::xxh3::xxh3_64_with_seed(path.as_bytes(), seed)
 }
 
 /// Begins the name of an origin that a server of NBD has.
@@ -166,7 +174,7 @@ impl Origins {
         options: &str,
         open: impl FnOnce(Daemon) -> io::Result<NbdOrigin<Daemon>>,
     ) -> io::Result<Arc<NbdOrigin<Daemon>>> {
-        let mut daemons = self.daemons.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut daemons = self.daemons.lock().unpoisoned();
         daemons.retain(|_, daemon| daemon.strong_count() > 0);
         if let Some(known) = daemons.get(&id).and_then(Weak::upgrade) {
             return Ok(known);

@@ -5,8 +5,10 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use diffcache_base::locks::Unpoisoned;
 
 use super::latency::Total;
 use super::volume::{Counters, Volume};
@@ -92,7 +94,7 @@ impl Pace {
     /// Ends a window.
     fn judge(&self) -> Option<Change> {
         let (device, origin) = (self.device.take(), self.origin.take());
-        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut judged = self.judged.lock().unpoisoned();
         if origin.count >= LEAST {
             judged.origin_us = origin.mean_us();
         }
@@ -122,7 +124,7 @@ impl Pace {
     /// Slots to read for a probe: such that had a block, if there are some, as those of a new file
     /// take no time.
     fn probed(&self, state: &State) -> Vec<Slot> {
-        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut judged = self.judged.lock().unpoisoned();
         let written = match state.blocks.touched() {
             0 => state.blocks.capacity(),
             touched => touched,
@@ -160,11 +162,9 @@ impl Cache {
             change.origin_us / 1000.0
         );
         if change.slow {
-            eprintln!(
-                "diffcache-ssdcache: cache device is slow, volumes are served without it: {means}"
-            );
+            log::warn!("Cache device is slow, volumes are served without it: {means}");
         } else {
-            eprintln!("diffcache-ssdcache: cache device is used again: {means}");
+            log::info!("Cache device is used again: {means}");
         }
     }
 

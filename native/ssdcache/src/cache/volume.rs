@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
-use std::sync::{
-    Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
+
+use diffcache_base::locks::Unpoisoned;
 
 use serde::Serialize;
 
@@ -156,11 +156,11 @@ impl BlockLocks {
     /// Waits until no other request writes a block of a range.
     pub(super) fn lock(&self, range: Range<Block>) -> BlockLock<'_> {
         let overlaps = |other: &Range<Block>| range.start < other.end && other.start < range.end;
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.lock().unpoisoned();
         let waited = self
             .released
             .wait_while(held, |held| held.iter().any(overlaps));
-        let mut held = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut held = waited.unpoisoned();
         held.push(range.clone());
         drop(held);
         BlockLock { locks: self, range }
@@ -176,7 +176,7 @@ pub(super) struct BlockLock<'a> {
 impl Drop for BlockLock<'_> {
     fn drop(&mut self) {
         let held = self.locks.held.lock();
-        let mut held = held.unwrap_or_else(PoisonError::into_inner);
+        let mut held = held.unpoisoned();
         if let Some(place) = held.iter().position(|range| *range == self.range) {
             held.swap_remove(place);
         }
@@ -230,7 +230,7 @@ impl Volume {
     }
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+        self.streams.lock().unpoisoned()
     }
 
     pub(super) fn set_sequential(&self, bytes: u64) {
@@ -246,12 +246,12 @@ impl Volume {
 
     /// Begins a write; the mode stays until it ends.
     pub(super) fn enter(&self) -> RwLockReadGuard<'_, ()> {
-        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+        self.gate.read().unpoisoned()
     }
 
     /// Waits for the end of all writes; others wait for the caller.
     pub(super) fn close_gate(&self) -> RwLockWriteGuard<'_, ()> {
-        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+        self.gate.write().unpoisoned()
     }
 
     /// The mode for new requests.
@@ -261,7 +261,7 @@ impl Volume {
     }
 
     pub(super) fn set_mode(&self, mode: Mode) {
-        *lock(&self.following) = None;
+        *self.following.lock().unpoisoned() = None;
         self.mode.store(mode as u8, Ordering::Release);
     }
 
@@ -270,17 +270,17 @@ impl Volume {
     pub(super) fn postpone_mode(&self) {
         let mode = self.mode();
         self.set_mode(Mode::WriteBack);
-        *lock(&self.following) = Some(mode);
+        *self.following.lock().unpoisoned() = Some(mode);
     }
 
     /// The mode that is postponed.
     pub(super) fn following_mode(&self) -> Option<Mode> {
-        *lock(&self.following)
+        *self.following.lock().unpoisoned()
     }
 
     /// Dirty blocks whose entries are damaged.
     pub(super) fn damaged_entries(&self) -> usize {
-        lock(&self.damaged).len()
+        self.damaged.lock().unpoisoned().len()
     }
 
     /// What was requested in the epoch that ended last, if one did.
@@ -292,14 +292,20 @@ impl Volume {
     /// Why it is held, or why its dirty blocks could not be written back the last time.
     pub(super) fn trouble(&self) -> Option<String> {
         let held = self.held.as_ref().map(|held| held.reason().to_owned());
-        let failed = || lock(&self.failure).as_ref().map(|(_, why)| why.clone());
+        let failed = || {
+            self.failure
+                .lock()
+                .unpoisoned()
+                .as_ref()
+                .map(|(_, why)| why.clone())
+        };
         held.or_else(failed)
     }
 
     /// Notes why dirty blocks could not be written back, or that they were. Returns whether this is
     /// another reason than before.
     pub(super) fn note_failure(&self, reason: Option<String>) -> bool {
-        let mut failure = lock(&self.failure);
+        let mut failure = self.failure.lock().unpoisoned();
         let before = failure.as_ref().map(|(_, why)| why);
         let is_new = before != reason.as_ref();
         *failure = reason.map(|why| (Instant::now(), why));
@@ -308,7 +314,7 @@ impl Volume {
 
     /// Whether blocks are written back that are due: not for a while after that failed.
     pub(super) fn may_retry(&self) -> bool {
-        let failure = lock(&self.failure);
+        let failure = self.failure.lock().unpoisoned();
         failure
             .as_ref()
             .is_none_or(|(when, _)| when.elapsed() > PAUSE)
@@ -344,7 +350,7 @@ impl Volume {
 
     /// The settings that a start finds, of an attachment that stays until it is detached.
     pub(super) fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unpoisoned()
     }
 
     /// Its record as it is to be now.
@@ -366,8 +372,4 @@ impl Volume {
     pub fn export(&self) -> String {
         format!("{:032x}", u128::from_be_bytes(self.attachment.export))
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

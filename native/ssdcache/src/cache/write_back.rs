@@ -6,20 +6,18 @@
 //! entry whose data are not as expected is damage, and never a write that a power cut lost.
 
 use std::ops::Range;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Instant;
+
+use diffcache_base::locks::Unpoisoned;
 
 use super::state::dirty::DirtyBlock;
 use super::volume::{Counters, Mode, Volume};
 use super::*;
-use crate::device::format::DirtyVersion;
+use crate::device::format::checksum;
 
 /// Dirty blocks that are written back between two flushes of an origin.
 const ROUND: usize = 4096;
-/// Dirty blocks that a write has written back where it finds no room.
-const ROOM: usize = 256;
-/// How often a write looks for room.
-const ATTEMPTS: usize = 3;
 
 /// A volume whose blocks are written back.
 pub struct Due(Arc<Volume>);
@@ -64,252 +62,6 @@ impl Cache {
         noted
             .unwrap_or(Ok(()))
             .map_err(|error| note_error(volume, error))
-    }
-
-    /// Refuses requests to dirty blocks after a failure of the device: what the origin has of them
-    /// is older.
-    pub(super) fn check_lost(&self, volume: &Volume, blocks: Range<Block>) -> io::Result<()> {
-        if !self.has_failed() {
-            return Ok(());
-        }
-        let ids = (volume.id, volume.partition);
-        let found = self.lock().first_dirty(ids, &blocks);
-        found.map_or(Ok(()), |block| Err(lost(volume, block)))
-    }
-
-    /// Writes to the cache; where it has no room, to the origin.
-    pub(super) fn write_behind(
-        &self,
-        volume: &Volume,
-        data: &[u8],
-        offset: u64,
-        passes: bool,
-    ) -> io::Result<()> {
-        let blocks = touched(offset, data.len());
-        let _locked = volume.writing.lock(blocks.clone());
-        let admitted = self.admit_writes(volume, blocks.clone(), passes);
-        let mut start = blocks.start;
-        for run in admitted.chunk_by(|one, other| one == other) {
-            let range = start..start + run.len() as u64;
-            start = range.end;
-            if run[0] {
-                for block in range {
-                    self.write_block(volume, block, (data, offset))?;
-                }
-            } else {
-                self.write_past(volume, range, (data, offset))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes references by a write, and returns which blocks are to be cached.
-    fn admit_writes(&self, volume: &Volume, blocks: Range<Block>, passes: bool) -> Vec<bool> {
-        if self.has_failed() {
-            Counters::add(&volume.counters.bypassed, blocks.end - blocks.start);
-            return blocks.map(|_| false).collect();
-        }
-        let mut hits = 0;
-        let mut state = self.lock();
-        let admitted: Vec<bool> = blocks
-            .map(|block| {
-                let hit = state.blocks.reference(volume.id, block).is_some();
-                hits += u64::from(hit);
-                hit || !passes && state.blocks.admit(volume.id, block)
-            })
-            .collect();
-        drop(state);
-        let misses = admitted.len() as u64 - hits;
-        Counters::add(&volume.counters.hits, hits);
-        Counters::add(&volume.counters.misses, misses);
-        if passes {
-            Counters::add(&volume.counters.bypassed, misses);
-        }
-        admitted
-    }
-
-    /// Writes blocks to the origin alone. The request has locked them.
-    fn write_past(
-        &self,
-        volume: &Volume,
-        blocks: Range<Block>,
-        (data, offset): (&[u8], u64),
-    ) -> io::Result<()> {
-        self.clean(volume, blocks.clone())?;
-        let start = offset.max(blocks.start * BLOCK as u64);
-        let end = (offset + data.len() as u64).min(blocks.end * BLOCK as u64);
-        let part = &data[(start - offset) as usize..(end - offset) as usize];
-        self.write_origin(volume, part, start, false)
-    }
-
-    /// Writes the part of a request that is of one block to the cache, if there is room.
-    pub(super) fn write_block(
-        &self,
-        volume: &Volume,
-        block: Block,
-        request: (&[u8], u64),
-    ) -> io::Result<()> {
-        let (data, offset) = request;
-        let start = block * BLOCK as u64;
-        let end = offset + data.len() as u64;
-        let mut whole = [0; BLOCK];
-        if offset > start || end < start + BLOCK as u64 {
-            self.read_block(volume, block, &mut whole)?;
-        }
-        let from = offset.max(start);
-        let to = end.min(start + BLOCK as u64);
-        whole[(from - start) as usize..(to - start) as usize]
-            .copy_from_slice(&data[(from - offset) as usize..(to - offset) as usize]);
-        let slot = self.reserve(volume, block)?;
-        let stored = slot.map(|slot| self.store_dirty(volume, block, slot, &whole));
-        match stored.transpose()? {
-            Some(true) => {
-                volume.losses.note_rewritten(&(from..to));
-                Ok(())
-            }
-            _ => self.write_past(volume, block..block + 1, request),
-        }
-    }
-
-    /// Reads what a block has now. The request has locked it.
-    fn read_block(&self, volume: &Volume, block: Block, whole: &mut [u8; BLOCK]) -> io::Result<()> {
-        let start = block * BLOCK as u64;
-        let inside = BLOCK.min((volume.size() - start) as usize);
-        let into = &mut whole[..inside];
-        let state = self.lock();
-        let slot = state.blocks.find(volume.id, block);
-        let cached = slot.and_then(|slot| Some((slot, state.blocks.checksum(slot)?)));
-        drop(state);
-        match cached {
-            Some((slot, checksum)) => {
-                self.read_cached(volume, into, start, (block, slot, checksum))
-            }
-            None => self.read_origin(volume, into, start),
-        }
-    }
-
-    /// Takes a slot for a new version of a block; writes others back where there is no room.
-    fn reserve(&self, volume: &Volume, block: Block) -> io::Result<Option<Slot>> {
-        for attempt in 0..ATTEMPTS {
-            if attempt > 0 {
-                self.write_back(volume, &Selection::Oldest(ROOM))?;
-            }
-            if self.has_failed() {
-                break;
-            }
-            let mut state = self.lock();
-            let most = self.dirty_max(&state, volume);
-            let ids = (volume.id, volume.partition);
-            if let Some(reserved) = state.reserve(ids, block, most) {
-                for evicted in reserved.evicted {
-                    self.note_eviction(evicted.volume);
-                    self.erase(evicted.slot);
-                }
-                return Ok(Some(reserved.slot));
-            }
-        }
-        Ok(None)
-    }
-
-    fn dirty_max(&self, state: &State, volume: &Volume) -> u32 {
-        let limit = state.blocks.limit(volume.partition);
-        self.options.dirty_max.of(limit)
-    }
-
-    /// Writes a version of a block to the slot that was taken for it. `false`: the device failed
-    /// before, and the block is what it was.
-    fn store_dirty(
-        &self,
-        volume: &Volume,
-        block: Block,
-        slot: Slot,
-        data: &[u8],
-    ) -> io::Result<bool> {
-        if let Err(error) = self.device.write_data(data, slot) {
-            self.lock().unreserve(slot);
-            self.fail(&error);
-            return Ok(false);
-        }
-        let checksum = checksum(data);
-        let mut state = self.lock();
-        let published = state.publish(slot, checksum, Instant::now());
-        let version = DirtyVersion {
-            number: published.number,
-            is_durable: false,
-        };
-        let written = self.write_dirty_entry(volume, (slot, block, checksum), Some(version));
-        let erased = match published.erased {
-            // A restart might take either for the newer one.
-            Some(older) => self.device.write_entry(older, None),
-            None => Ok(()),
-        };
-        drop(state);
-        Counters::add(&volume.counters.ssd_bytes_written, BLOCK as u64);
-        written.and(erased.inspect_err(|error| self.fail(error)))?;
-        Ok(true)
-    }
-
-    fn write_dirty_entry(
-        &self,
-        volume: &Volume,
-        (slot, block, checksum): (Slot, Block, u32),
-        dirty: Option<DirtyVersion>,
-    ) -> io::Result<()> {
-        let entry = Entry {
-            record: volume.record,
-            block,
-            checksum,
-            dirty,
-        };
-        let entry = Some((entry, volume.attachment.generation));
-        self.device
-            .write_entry(slot, entry)
-            .inspect_err(|error| self.fail(error))
-    }
-
-    /// Excludes others that make versions durable.
-    pub(super) fn begin_committing(&self) -> MutexGuard<'_, ()> {
-        let lock = self.committing.lock();
-        lock.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes all versions of dirty blocks durable that were complete when this was called.
-    ///
-    /// # Errors
-    /// The device cannot be written.
-    pub fn commit(&self) -> io::Result<()> {
-        let _one = self.begin_committing();
-        if self.has_failed() {
-            return Ok(());
-        }
-        let versions = self.lock().begin_commit();
-        if versions.is_empty() {
-            return Ok(());
-        }
-        self.sync_device()?;
-        let volumes = self.volumes();
-        for version in &versions {
-            let place = volumes.binary_search_by_key(&version.volume, |volume| volume.id);
-            let Ok(place) = place else {
-                continue;
-            };
-            let dirty = DirtyVersion {
-                number: version.number,
-                is_durable: true,
-            };
-            let of = (version.slot, version.block, version.checksum);
-            self.write_dirty_entry(&volumes[place], of, Some(dirty))?;
-        }
-        self.sync_device()?;
-        let mut state = self.lock();
-        for older in state.end_commit(&versions) {
-            self.erase(older);
-        }
-        Ok(())
-    }
-
-    pub(super) fn sync_device(&self) -> io::Result<()> {
-        self.device.sync().inspect_err(|error| self.fail(error))
     }
 
     /// Writes the dirty blocks of a range back, which is locked by a request or not written.
@@ -438,7 +190,7 @@ impl Cache {
     /// Excludes others that write dirty blocks of a volume back.
     pub(super) fn begin_writing_back<'a>(&self, volume: &'a Volume) -> MutexGuard<'a, ()> {
         let lock = volume.writing_back.lock();
-        lock.unwrap_or_else(PoisonError::into_inner)
+        lock.unpoisoned()
     }
 
     /// Copies dirty blocks to the origin, and notes which.

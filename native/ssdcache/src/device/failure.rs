@@ -2,16 +2,17 @@
 //!
 //! A cache that is formatted has a new number, so that a note never concerns it.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use diffcache_base::hex;
+
+use super::notes;
 
 /// Returns the file for the device with a number.
 #[must_use]
 pub fn path(state: &Path, id: &[u8; 16]) -> PathBuf {
-    let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    state.join(format!("{digits}.failed"))
+    state.join(format!("{}.failed", hex::encode(id)))
 }
 
 /// Writes a note; it is durable when this returns.
@@ -19,19 +20,7 @@ pub fn path(state: &Path, id: &[u8; 16]) -> PathBuf {
 /// # Errors
 /// It cannot be written.
 pub fn note(path: &Path, error: &io::Error) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    let created = options.write(true).create_new(true).mode(0o600).open(path);
-    let mut file = match created {
-        // Of an earlier process that ended before it could say more.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            File::options().write(true).open(path)?
-        }
-        created => created?,
-    };
-    writeln!(file, "The cache device failed: {error}")?;
-    file.sync_all()?;
-    let directory = path.parent().unwrap_or(Path::new("."));
-    File::open(directory)?.sync_all()
+    notes::write(path, &format!("The cache device failed: {error}\n"))
 }
 
 #[cfg(test)]

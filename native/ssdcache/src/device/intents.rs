@@ -8,10 +8,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use diffcache_base::locks::Unpoisoned;
+use diffcache_base::words::Words;
 
 use super::disk::Disk;
-use super::format::{array, Superblock, BLOCK, INTENTS, VOLUMES};
+use super::format::{Superblock, BLOCK, INTENTS, VOLUMES};
 
 /// Bytes of a region.
 pub const REGION: u64 = 64 << 20;
@@ -158,7 +161,7 @@ impl Intents {
         let mut active: HashMap<u16, HashMap<u64, Activity>> = HashMap::new();
         let mut free: BTreeSet<usize> = (VOLUMES..PLACES).collect();
         for (place, intent) in bytes.chunks_exact(BYTES).enumerate() {
-            let intent = u64::from_le_bytes(array(intent));
+            let intent = Words(intent).le64(0);
             if intent & USED != 0 {
                 let activity = Activity::at(place, intent & UNFLUSHED != 0);
                 let record = (intent >> RECORD_SHIFT) as u16;
@@ -356,6 +359,6 @@ impl Intents {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unpoisoned()
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! A note ends with the start of the host that it was written in: no client of before runs any more.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+use diffcache_base::hex;
+
+use super::notes;
 
 /// Notes of origins, of one start of the host.
 pub struct LossNotes {
@@ -19,7 +22,7 @@ impl LossNotes {
     pub fn new(state: &Path, boot: &[u8; 16]) -> Self {
         Self {
             state: state.to_owned(),
-            boot: boot.iter().map(|byte| format!("{byte:02x}")).collect(),
+            boot: hex::encode(boot),
         }
     }
 
@@ -32,9 +35,8 @@ impl LossNotes {
     /// # Errors
     /// The note cannot be read, or is damaged.
     pub fn read(&self, origin: u64) -> io::Result<Vec<Range<u64>>> {
-        let text = match std::fs::read_to_string(self.path(origin)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            text => text?,
+        let Some(text) = notes::read(&self.path(origin))? else {
+            return Ok(Vec::new());
         };
         let mut lines = text.lines();
         let boot = lines.next().unwrap_or_default();
@@ -63,22 +65,13 @@ impl LossNotes {
     pub fn write(&self, origin: u64, lost: &[Range<u64>]) -> io::Result<()> {
         let path = self.path(origin);
         if lost.is_empty() {
-            match std::fs::remove_file(path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-                removed => removed?,
-            }
-        } else {
-            let unfinished = path.with_extension("lost-part");
-            let mut text = format!("{}\n", self.boot);
-            for range in lost {
-                text += &format!("{} {}\n", range.start, range.end);
-            }
-            let mut file = File::create(&unfinished)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&unfinished, &path)?;
+            return notes::remove(&path);
         }
-        File::open(&self.state)?.sync_all()
+        let mut text = format!("{}\n", self.boot);
+        for range in lost {
+            text += &format!("{} {}\n", range.start, range.end);
+        }
+        notes::write(&path, &text)
     }
 }
 

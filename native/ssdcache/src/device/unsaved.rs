@@ -4,9 +4,12 @@
 //! origin with a note is not served with another device in the place of that one: it has older
 //! blocks, and only the note shows it.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use diffcache_base::hex;
+
+use super::notes;
 
 /// Notes of one device.
 pub struct Notes {
@@ -24,7 +27,7 @@ impl Notes {
     pub fn new(state: &Path, id: &[u8; 16]) -> Self {
         Self {
             state: state.to_owned(),
-            device: digits(id),
+            device: hex::encode(id),
             former: None,
             discards: false,
         }
@@ -39,7 +42,7 @@ impl Notes {
     /// Takes notes of a device that was formatted, without dirty blocks, as those of this one.
     #[must_use]
     pub fn replacing(self, former: Option<&[u8; 16]>) -> Self {
-        let former = former.map(digits);
+        let former = former.map(|id| hex::encode(id));
         Self { former, ..self }
     }
 
@@ -58,9 +61,8 @@ impl Notes {
         if self.discards {
             return Ok(None);
         }
-        let text = match std::fs::read_to_string(self.path(origin)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            text => text?,
+        let Some(text) = notes::read(&self.path(origin))? else {
+            return Ok(None);
         };
         let device = text.lines().next().unwrap_or_default().to_owned();
         let known = device == self.device || self.former.as_ref() == Some(&device);
@@ -72,13 +74,7 @@ impl Notes {
     /// # Errors
     /// It cannot be written.
     pub fn begin(&self, origin: u64) -> io::Result<()> {
-        let path = self.path(origin);
-        let unfinished = path.with_extension("part");
-        let mut file = File::create(&unfinished)?;
-        writeln!(file, "{}", self.device)?;
-        file.sync_all()?;
-        std::fs::rename(&unfinished, &path)?;
-        self.sync()
+        notes::write(&self.path(origin), &format!("{}\n", self.device))
     }
 
     /// Removes the note of an origin; nothing happens if there is none, or that of another device.
@@ -89,19 +85,8 @@ impl Notes {
         if self.elsewhere(origin)?.is_some() {
             return Ok(());
         }
-        match std::fs::remove_file(self.path(origin)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.and_then(|()| self.sync()),
-        }
+        notes::remove(&self.path(origin))
     }
-
-    fn sync(&self) -> io::Result<()> {
-        File::open(&self.state)?.sync_all()
-    }
-}
-
-fn digits(id: &[u8; 16]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use diffcache_base::locks::Unpoisoned;
 
 use diffcache_faulty::Disk;
 
@@ -32,7 +34,7 @@ impl Origin {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (stream, served) = (stream.unwrap(), Served(disk.clone()));
-                let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut connections = connections.lock().unpoisoned();
                 connections.push(stream.try_clone().unwrap());
                 // The client sees how it ends.
                 std::thread::spawn(move || drop(serve(stream, &served)));
@@ -47,10 +49,7 @@ impl Origin {
 
     /// Ends the server, and starts it again without what was not flushed.
     pub fn crash(&self) {
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut connections = self.connections.lock().unpoisoned();
         for stream in connections.drain(..) {
             // Fails if the client has left.
             let _ = stream.shutdown(Shutdown::Both);

@@ -9,7 +9,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
+
+use diffcache_base::locks::Unpoisoned;
 
 use rustix::fs::OFlags;
 
@@ -19,7 +21,7 @@ type Held = HashMap<u64, Weak<File>>;
 static HELD: LazyLock<Mutex<Held>> = LazyLock::new(Mutex::default);
 
 fn held() -> MutexGuard<'static, Held> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+    HELD.lock().unpoisoned()
 }
 
 /// Holds a device until it is dropped.

@@ -6,8 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{channel, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use diffcache_base::locks::Unpoisoned;
 
 use nix::sys::signal::SigSet;
 use rustix::process::{kill_process, set_parent_process_death_signal, Pid, Signal};
@@ -143,7 +145,7 @@ impl Daemon {
 
 impl Running {
     fn why_it_ended(&self) -> io::Error {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = self.said.lock().unpoisoned();
         io::Error::other(format!("{PROGRAM} could not open the origin: {said}"))
     }
 
@@ -165,7 +167,7 @@ impl Running {
 
 impl Source for Daemon {
     fn connect(&self) -> io::Result<Connection> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock().unpoisoned();
         self.connect_to(&mut running)
     }
 
@@ -175,7 +177,7 @@ impl Source for Daemon {
 
     /// A daemon knows the size that the origin had when it opened it.
     fn look_again(&self) -> io::Result<()> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock().unpoisoned();
         if let Some(mut found) = running.take() {
             found.end();
         }
@@ -186,7 +188,7 @@ impl Source for Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let running = self.running.get_mut();
-        if let Some(mut found) = running.unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(mut found) = running.unpoisoned().take() {
             found.end();
             // Nothing serves it any more; the next daemon would replace it, too.
             let _ = std::fs::remove_file(&self.socket);
@@ -240,8 +242,8 @@ fn identity_of_nbd(options: &Map<String, Value>) -> String {
 fn pass_on(output: ChildStderr, said: Arc<Mutex<String>>) -> io::Result<()> {
     let write = move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            eprintln!("{line}");
-            *said.lock().unwrap_or_else(PoisonError::into_inner) = line;
+            log::warn!("{PROGRAM}: {line}");
+            *said.lock().unpoisoned() = line;
         }
     };
     std::thread::Builder::new().spawn(write).map(drop)
@@ -255,7 +257,7 @@ fn spawn(command: Command) -> io::Result<Child> {
     static STARTER: Mutex<Option<Sender<Start>>> = Mutex::new(None);
     let ended = || io::Error::other("the thread that starts processes ended");
     let (answer, answered) = channel();
-    let mut starter = STARTER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut starter = STARTER.lock().unpoisoned();
     let commands = match starter.take() {
         Some(known) => known,
         None => start_starter()?,

@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
+
+use diffcache_base::locks::Unpoisoned;
 
 use rustix::fs::{fcntl_getfl, fcntl_setfl, OFlags};
 
@@ -92,10 +94,10 @@ impl Direct {
         let from = (offset - whole.start) as usize;
         if copy.get().len() == bytes.len() {
             copy.get_mut().copy_from_slice(bytes);
-            let _shared = self.parts.read().unwrap_or_else(PoisonError::into_inner);
+            let _shared = self.parts.read().unpoisoned();
             return write(&self.file, copy.get(), whole.start);
         }
-        let _alone = self.parts.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.parts.write().unpoisoned();
         self.file.read_at(copy.get_mut(), whole.start)?;
         copy.get_mut()[from..from + bytes.len()].copy_from_slice(bytes);
         write(&self.file, copy.get(), whole.start)
@@ -140,7 +142,7 @@ impl Disk for Direct {
                 self.write_at(&vec![0; (part.end - part.start) as usize], part.start)?;
             }
         }
-        let _shared = self.parts.read().unwrap_or_else(PoisonError::into_inner);
+        let _shared = self.parts.read().unpoisoned();
         self.file.zero(units.start, units.end - units.start)
     }
 

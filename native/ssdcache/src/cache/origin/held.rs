@@ -3,7 +3,9 @@
 //! host may have written to the volume, and the name may be that of another volume's device.
 
 use std::io;
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
+
+use diffcache_base::locks::Unpoisoned;
 
 use crate::device::disk::Disk;
 use crate::device::format::MAX_ORIGIN;
@@ -57,7 +59,7 @@ impl Held {
 
     /// Uses an origin. `false`: one is in use already.
     pub fn release(&self, origin: Box<dyn Disk>) -> bool {
-        let mut found = self.origin.write().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.origin.write().unpoisoned();
         let is_first = found.is_none();
         if is_first {
             *found = Some(origin);
@@ -67,11 +69,11 @@ impl Held {
 
     /// Holds the origin again.
     pub fn hold(&self) {
-        *self.origin.write().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.origin.write().unpoisoned() = None;
     }
 
     fn with<T>(&self, work: impl FnOnce(&dyn Disk) -> io::Result<T>) -> io::Result<T> {
-        let found = self.origin.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.origin.read().unpoisoned();
         match found.as_ref() {
             Some(origin) => work(origin.as_ref()),
             None => Err(io::Error::other(format!(
@@ -96,18 +98,18 @@ impl Disk for Held {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let found = self.origin.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.origin.read().unpoisoned();
         // Without an origin, nothing was written.
         found.as_ref().map_or(Ok(()), |origin| origin.sync())
     }
 
     fn identity(&self) -> Option<String> {
-        let found = self.origin.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.origin.read().unpoisoned();
         found.as_ref().and_then(|origin| origin.identity())
     }
 
     fn outlives_processes(&self) -> bool {
-        let found = self.origin.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.origin.read().unpoisoned();
         found
             .as_ref()
             .is_none_or(|origin| origin.outlives_processes())

@@ -1,5 +1,7 @@
 //! Volumes attached, resized and detached while others are served.
 
+use diffcache_partitions::NEVER;
+
 use super::*;
 
 const SIZE: usize = 1 << 20;

@@ -1,5 +1,7 @@
 //! Blocks that travel with a volume: their numbers, and what is cached of them elsewhere.
 
+use diffcache_partitions::NEVER;
+
 use super::*;
 
 fn warm(setup: &Setup, runs: &[Run]) -> (u64, bool) {

@@ -1,0 +1,144 @@
+//! Dirty blocks on a device that is damaged.
+
+use super::*;
+
+#[test]
+fn damaged_dirty_blocks_are_errors_until_they_are_written_or_lost() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 1);
+    setup.write(4096, 4096, 5);
+    setup.ssd.corrupt(5);
+    let (volume, mut data) = (setup.volume(), [0; 4096]);
+    assert!(setup.cache.read(&volume, &mut data, 4096).is_err());
+    assert!(setup.cache.write(&volume, &data[..10], 4096).is_err());
+    assert!(setup.cache.flush_back(&volume).is_err());
+    // What is good was written back, and what is damaged is still known.
+    assert_eq!((1, 1), (setup.dirty(), setup.origin_at(0)));
+    setup.write(4096, 4096, 6);
+    assert_eq!(vec![6; 4096], setup.read(4096, 4096));
+    setup.ssd.corrupt(6);
+    assert!(setup.cache.invalidate(&volume, false).is_err());
+    setup.cache.invalidate(&volume, true).unwrap();
+    assert_eq!((0, vec![0; 4096]), (setup.dirty(), setup.read(4096, 4096)));
+}
+
+#[test]
+fn a_damaged_dirty_block_stops_neither_its_volume_nor_a_start() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 5);
+    setup.write(4096, 4096, 6);
+    setup.flush();
+    setup.ssd.corrupt(5);
+    assert!(setup.cache.set_limit(&setup.volume(), 0).is_err());
+    let device = Device::open(Box::new(setup.ssd.clone()), 64, PLACE).unwrap();
+    let attachments = vec![Attachment {
+        mode: Mode::WriteBack,
+        ..attachment("v", &setup.origin, 0)
+    }];
+    let cache = Cache::open(device, OPTIONS, attachments).unwrap();
+    let setup = Setup { cache, ..setup };
+    let (volume, mut data) = (setup.volume(), [0; 4096]);
+    let error = setup.cache.read(&volume, &mut data, 0).unwrap_err();
+    assert!(error.to_string().contains("block 0 of volume v"), "{error}");
+    assert!(setup.cache.write_back_what_is_due().is_err());
+    assert_eq!((1, 6), (setup.dirty(), setup.origin_at(4096)));
+    assert!(setup.cache.detach(&volume, false).is_err());
+}
+
+/// Where the copies of the entry of the first slot are.
+fn entry_at() -> [u64; 2] {
+    let superblock = crate::device::format::Superblock {
+        capacity: 64,
+        id: [0; 16],
+        host: [0; 16],
+        boot: [0; 16],
+        seed: 0,
+    };
+    [
+        crate::device::format::Superblock::entry_at(0),
+        superblock.second_entry_at(0),
+    ]
+}
+
+#[test]
+fn a_flipped_bit_or_zeroes_of_one_copy_of_an_entry_lose_no_dirty_block() {
+    for at in entry_at() {
+        for bit in 0..=128 {
+            let setup = write_back(64);
+            setup.write(0, 4096, 1);
+            setup.flush();
+            setup.ssd.damage(at..at + 16, |entry| match bit {
+                128 => entry.fill(0),
+                _ => entry[bit / 8] ^= 1 << (bit % 8),
+            });
+            // The copy is mended by the start.
+            let mut setup = setup;
+            for place in [PLACE, rebooted()] {
+                setup = setup.restart_in(place, OPTIONS, Mode::WriteBack).unwrap();
+                assert_eq!((1, vec![1; 4096]), (setup.dirty(), setup.read(0, 4096)));
+            }
+            let [first, second] = entry_at().map(|at| {
+                let mut entry = [0; 16];
+                setup.ssd.read_at(&mut entry, at).unwrap();
+                entry
+            });
+            assert_eq!(first, second);
+        }
+    }
+}
+
+#[test]
+fn a_volume_is_held_if_both_copies_of_an_entry_are_damaged() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 1);
+    setup.write(4096, 4096, 2);
+    setup.flush();
+    for at in entry_at() {
+        setup.ssd.damage(at..at + 16, |entry| entry[12] ^= 1);
+    }
+    let Setup { ssd, origin, cache } = setup;
+    drop(cache);
+    let open = || {
+        let device = Device::open(Box::new(ssd.clone()), 64, PLACE).unwrap();
+        let attachments = vec![Attachment {
+            mode: Mode::WriteBack,
+            ..attachment("v", &origin, 60)
+        }];
+        Cache::open(device, OPTIONS, attachments).unwrap()
+    };
+    // Nothing is put into the slot.
+    drop(open());
+    let cache = open();
+    let status = cache.status();
+    assert_eq!(62, status.device.free);
+    let reason = status.volumes["v"].reason.clone().unwrap();
+    assert!(reason.contains("1 entries"), "{reason}");
+    let volume = cache.volume("v").unwrap();
+    cache.recover(&volume, Box::new(origin.clone())).unwrap();
+    assert_eq!(2, origin.content()[4096]);
+    let refused = cache.detach(&volume, false);
+    assert!(matches!(
+        refused,
+        Err(CacheError::Damaged { entries: 1, .. })
+    ));
+    cache.detach(&volume, true).unwrap();
+    assert_eq!(64, cache.status().device.free);
+    drop((volume, cache));
+    assert_eq!("ok", open().status().volumes["v"].state);
+}
+
+#[test]
+fn a_record_of_which_both_copies_are_damaged_is_a_volume_that_is_held() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 1);
+    setup.flush();
+    for at in crate::device::format::Superblock::volume_at(0) {
+        setup.ssd.damage(at..at + 1, |bytes| bytes[0] ^= 1);
+    }
+    let other = MemoryDisk::new(8192);
+    let device = Device::open(Box::new(setup.ssd.clone()), 64, PLACE).unwrap();
+    let cache = Cache::open(device, OPTIONS, vec![attachment("w", &other, 9)]).unwrap();
+    let status = cache.status();
+    let states = ["damaged-0", "w"].map(|name| status.volumes[name].state);
+    assert_eq!((["held", "ok"], 63), (states, status.device.free));
+}
