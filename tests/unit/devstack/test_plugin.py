@@ -9,15 +9,8 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The plugin between functions that only write down what DevStack's would do.
+"""What the plugin configures, starts, stops and removes."""
 
-That DevStack has these functions, and calls the plugin with these words, is
-taken for granted here. Those that it answers with a value are written again,
-as short as they can be.
-"""
-
-import collections
-import configparser
 import getpass
 import os
 import pathlib
@@ -25,154 +18,10 @@ import subprocess
 
 import fixtures
 
-from diffcache_openstack.conf import opts
-from diffcache_openstack.glance import options as glance_options
-from diffcache_openstack.nova import options as nova_options
-from diffcache_openstack.tempest_plugin import options as tempest_options
-from tests import base
-
-PLUGIN = pathlib.Path(__file__).parents[3] / 'devstack'
-
-# What DevStack offers to plugins. Each call becomes a line: the function, then
-# its arguments, between tabs.
-FUNCTIONS = ('install_package setup_develop create_service_user'
-             ' get_or_create_service get_or_create_endpoint iniset'
-             ' iniset_rpc_backend setup_logging recreate_database'
-             ' configure_keystone_authtoken_middleware run_process'
-             ' stop_process echo_summary define_plugin sudo'
-             ' add_user_to_group async_wait test_with_retry')
-
-ENVIRONMENT = r'''
-set -eu
-CALLS=$1; shift
-for name in {functions}; do
-    eval "$name() {{ (IFS=$'\t'; echo \"$name	\$*\" >>\"$CALLS\"); }}"
-done
-enable_service() {{
-    local name
-    for name in "$@"; do ENABLED_SERVICES+=,$name; done
-}}
-is_service_enabled() {{
-    local name
-    for name in "$@"; do
-        [[ ,$ENABLED_SERVICES, != *,"$name"* ]] || return 0
-    done
-    return 1
-}}
-# Files of options; what a test wants to be set before is in OPTIONS_BEFORE.
-iniget() {{ echo "${{OPTIONS_BEFORE[$1/$2/$3]:-}}"; }}
-declare -A OPTIONS_BEFORE=({before})
-getent() {{ [[ " $GROUPS_BEFORE " == *" $2 "* ]]; }}
-die() {{ shift; echo "$*" >&2; exit 1; }}
-trueorfalse() {{ [[ ${{!2:-$1}} == True ]] && echo True || echo False; }}
-ipv6_unquote() {{ tr -d [] <<<"$1"; }}
-database_connection_url() {{ echo "mysql://$1"; }}
-get_python_exec_prefix() {{ echo "$DEST/bin"; }}
-DEST=$1 DATA_DIR=$1/data STACK_USER=$USER
-SERVICE_HOST=10.0.0.1 HOST_IP=10.0.0.2
-LOCAL_HOSTNAME=node REGION_NAME=RegionOne SERVICE_PASSWORD=secret
-KEYSTONE_SERVICE_URI=http://10.0.0.1/identity SERVICE_PROJECT_NAME=service
-SERVICE_DOMAIN_NAME=Default NOVA_INSTANCES_PATH=$1/instances
-NOVA_CONF=nova.conf GLANCE_API_CONF=glance-api.conf GLANCE_CONF_DIR=glance
-GLANCE_CACHE_CONF=glance-cache.conf TEMPEST_CONFIG=tempest.conf
-GLANCE_URL=http://10.0.0.1/image CINDER_CONF=cinder.conf
-DIFFCACHE_CONF_DIR=$1/etc SERVICE_LISTEN_ADDRESS='{listen}'
-DIFFCACHE_LAZY={lazy} DIFFCACHE_SSD_CACHE={ssd_cache}
-SYSTEMD_DIR=$1/systemd DISTRO={distro} GROUPS_BEFORE='{groups}'
-ENABLED_SERVICES=$2; shift 2
-. {plugin}/override-defaults
-[ -n "$ENABLED_SERVICES" ] || ENABLED_SERVICES={all}
-case $ENABLED_SERVICES in
-    *diffcache-*) defaults=$ENABLED_SERVICES; . {plugin}/settings
-                  ENABLED_SERVICES=$defaults ;;
-    *) . {plugin}/settings ;;
-esac
-. {plugin}/plugin.sh "$@"
-{after}
-'''
-EVERYTHING = 'key,g-api,n-api,n-sch,n-cpu,nova,cinder,tempest'
-# What reads each file that the plugin writes options of the suite to.
-READERS = {'diffcache.conf': opts, 'agent.conf': opts,
-           'repository.conf': opts, 'nova.conf': nova_options,
-           'glance-api.conf': glance_options,
-           'glance-cache.conf': glance_options,
-           'tempest.conf': tempest_options}
+from tests.unit.devstack import sourcing
 
 
-def known_options(reader):
-    """Names of the options that a module registers, by group."""
-    return {getattr(group, 'name', group): {option.dest for option in options}
-            for group, options in reader.list_opts()}
-
-
-class TestPlugin(base.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        programs = self.directory / 'bin'
-        programs.mkdir()
-        self.write_program('openssl', """#!/bin/sh
-arguments=$*
-while [ $# -gt 0 ]; do
-    case $1 in -keyout|-out) echo "$arguments" >"$2" ;; esac
-    shift
-done
-if [ -e "${0%/*}/../etc/tls/node.csr" ]; then
-    cat "${0%/*}/../etc/tls/node.csr" >>"${0%/*}/../etc/tls/node.pem"
-fi
-""")
-        manage = programs / 'diffcache-manage'
-        manage.write_text(f'#!/bin/sh\n'
-                          f'echo "manage\t$*" >>{self.directory}/calls\n')
-        manage.chmod(0o755)
-
-    def write_program(self, name, text):
-        program = self.directory / 'bin' / name
-        program.write_text(text)
-        program.chmod(0o755)
-
-    def source(self, *words, services='', **about):
-        """Source everything as DevStack does.
-
-        :param about: the node, if it is another one: distro, groups and
-            options that are there before, address to listen on, whether
-            images are served while they arrive, whether volumes are cached
-        """
-        script = ENVIRONMENT.format(
-            functions=FUNCTIONS, plugin=PLUGIN, all=EVERYTHING,
-            **{'distro': 'bookworm', 'groups': '', 'before': '',
-               'listen': '0.0.0.0', 'after': '', 'lazy': '',
-               'ssd_cache': '', **about})
-        (self.directory / 'calls').unlink(missing_ok=True)
-        environment = {name: value for name, value in os.environ.items()
-                       if name not in ('CARGO', 'RUSTC')}
-        return subprocess.run(
-            ['bash', '-c', script, 'bash', self.directory / 'calls',
-             self.directory, services, *words], text=True,
-            capture_output=True,
-            env={**environment, 'USER': getpass.getuser(), 'PATH':
-                 f'{self.directory}/bin:{os.environ["PATH"]}'})
-
-    def run_phase(self, *words, **about):
-        """Source everything without errors; returns what was called."""
-        done = self.source(*words, **about)
-        self.assertEqual((0, ''), (done.returncode, done.stderr))
-        calls = self.directory / 'calls'
-        if not calls.exists():
-            return []
-        return [line.split('\t') for line in calls.read_text().splitlines()]
-
-    def options(self, calls):
-        """What was set, by the name of the file, then group and option."""
-        found = collections.defaultdict(dict)
-        for name, *words in calls:
-            if name == 'iniset':
-                path, group, option, value = words[-4:]
-                found[pathlib.Path(path).name][group, option] = value
-        return found
-
-    def called(self, calls, name):
-        return [words for found, *words in calls if found == name]
+class TestPlugin(sourcing.PluginTest):
 
     def test_nothing_happens_before_its_time(self):
         for words in (('stack', 'pre-install'), ('stack', 'extra')):
@@ -229,8 +78,8 @@ fi
         """Services ignore names that they do not know."""
         files = {**self.options(self.run_phase('stack', 'post-config')),
                  **self.options(self.run_phase('stack', 'test-config'))}
-        for name, reader in READERS.items():
-            known = known_options(reader)
+        for name, reader in sourcing.READERS.items():
+            known = sourcing.known_options(reader)
             written = {(group, option) for group, option in files[name]
                        if group in known}
             self.assertNotEqual(set(), written, name)
@@ -283,176 +132,6 @@ fi
         self.assertIn(['rm', '-rf'], [
             words[:2] for words in self.called(self.run_phase('clean'), 'sudo')
             if folder in words])
-
-    def test_images_are_served_while_they_arrive_where_that_is_enabled(self):
-        calls = self.run_phase('stack', 'post-config', lazy='True')
-        started = [words for words in self.called(calls, 'run_process')
-                   if words[0] in ('diffcache-lazy', 'diffcache-agent')]
-        # Before the agent, with its options and as its user.
-        self.assertEqual(['diffcache-lazy', 'diffcache-agent'],
-                         [words[0] for words in started])
-        lazy, agent = (command.split() for _, command in started)
-        self.assertEqual(f'{self.directory}/bin/diffcache-lazy', lazy[0])
-        self.assertEqual(agent[1:], lazy[1:])
-        options = self.options(calls)
-        state = f'{self.directory}/data/diffcache/lazy'
-        self.assertEqual(
-            (f'{state}/diffcached.sock', state, f'{state}/mount',
-             'diffcache-images'),
-            tuple(options['agent.conf']['lazy', name] for name in (
-                'socket', 'state_dir', 'mount', 'image_group')))
-        self.assertEqual(
-            {'diffcache-images'},
-            {group for _, group in self.called(calls, 'add_user_to_group')})
-        # The agent takes whole images over by another name of the file.
-        self.assertEqual(
-            pathlib.Path(state).parent,
-            pathlib.Path(options['agent.conf'][
-                'agent', 'state_dir']).parent)
-        granted = options['lazy.conf']
-        for option in ('AmbientCapabilities', 'CapabilityBoundingSet'):
-            self.assertEqual({'CAP_SYS_ADMIN', 'CAP_SYS_RESOURCE'},
-                             set(granted['Service', option].split()))
-        self.assertEqual('process', granted['Service', 'KillMode'])
-
-    def test_the_units_of_the_source_tree_grant_the_same(self):
-        """DevStack has no mounter: one unit has the rights of both."""
-        lazy, mount = (configparser.ConfigParser(
-            strict=False, interpolation=None) for _ in range(2))
-        for unit, name in (lazy, 'lazy'), (mount, 'lazy-mount'):
-            unit.optionxform = str
-            unit.read(PLUGIN.parent
-                      / f'etc/systemd/diffcache-{name}.service')
-        granted = self.options(self.run_phase(
-            'stack', 'post-config', lazy='True'))['lazy.conf']
-        for (group, option), value in granted.items():
-            wanted = lazy[group][option]
-            if 'Capabilit' in option:
-                wanted = f'{mount[group][option]} {wanted}'
-            self.assertEqual(wanted, value, option)
-
-    def test_processes_of_images_end_with_the_services(self):
-        kill = ['systemctl', 'kill', 'devstack@diffcache-lazy.service']
-        calls = self.run_phase('unstack', lazy='True')
-        self.assertLess(
-            calls.index(['sudo', *kill]),
-            calls.index(['stop_process', 'diffcache-lazy']))
-        removed = [word for words in self.called(
-            self.run_phase('clean', lazy='True'), 'sudo') for word in words]
-        self.assertIn(f'{self.directory}/data/diffcache/lazy', removed)
-        self.assertIn(f'{self.directory}/systemd/'
-                      f'devstack@diffcache-lazy.service.d', removed)
-
-    def test_images_are_delivered_whole_by_default(self):
-        for lazy in ('', 'False'):
-            calls = self.run_phase('stack', 'post-config', lazy=lazy)
-            self.assertNotIn('diffcache-lazy', [
-                words[0] for words in self.called(calls, 'run_process')])
-            options = self.options(calls)
-            self.assertNotIn('lazy.conf', options)
-            self.assertNotIn(('lazy', 'socket'), options['agent.conf'])
-            self.assertNotIn(['systemctl', 'kill',
-                              'devstack@diffcache-lazy.service'],
-                             self.called(self.run_phase('unstack', lazy=lazy),
-                                         'sudo'))
-
-    def test_volumes_are_cached_where_that_is_enabled(self):
-        calls = self.run_phase('stack', 'post-config', ssd_cache='True')
-        started = [words for words in self.called(calls, 'run_process')
-                   if words[0] in ('diffcache-ssdcache', 'diffcache-agent')]
-        # Before the agent, with its options and as its user.
-        self.assertEqual(['diffcache-ssdcache', 'diffcache-agent'],
-                         [words[0] for words in started])
-        cache, agent = (words[1].split() for words in started)
-        self.assertEqual(f'{self.directory}/bin/diffcache-ssdcache', cache[0])
-        self.assertEqual([*agent[1:], '--format'], cache[1:])
-        found = self.options(calls)['agent.conf']
-        state = f'{self.directory}/data/diffcache/ssd-cache'
-        self.assertEqual(
-            (f'{state}/device', '1GiB', f'{state}/nbd.sock',
-             f'{state}/control.sock', state,
-             f'/dev,{self.directory}/data/nova/mnt'),
-            tuple(found['ssd_cache', name]
-                  for name in ('device', 'capacity', 'socket', 'control',
-                               'state_dir', 'origins')))
-
-    def test_a_restart_keeps_what_is_cached(self):
-        calls = self.run_phase('stack', 'post-config', ssd_cache='True')
-        unit = self.options(calls)['devstack@diffcache-ssdcache.service']
-        self.assertTrue(unit['Service', 'ExecStart'].endswith('/agent.conf'))
-        # Once the process has made the empty device.
-        names = [name for name, *_ in calls]
-        waited = names.index('test_with_retry')
-        self.assertIn('control.sock', calls[waited][1])
-        control = f'{self.directory}/data/diffcache/ssd-cache/control.sock'
-        self.assertEqual(['sudo', 'rm', '-f', control], calls[waited - 2])
-        self.assertEqual('run_process', names[waited - 1])
-        self.assertLess(waited, calls.index([
-            'iniset', '-sudo',
-            f'{self.directory}/systemd/devstack@diffcache-ssdcache.service',
-            'Service', 'ExecStart', unit['Service', 'ExecStart']]))
-        self.assertLess(waited,
-                        calls.index(['sudo', 'systemctl', 'daemon-reload']))
-
-    def test_services_of_a_stack_that_failed_are_started_anew(self):
-        """Those ran on: the cache without the socket that is waited for."""
-        calls = self.run_phase('stack', 'post-config', lazy='True',
-                               ssd_cache='True')
-        stopped = [name for [name] in self.called(calls, 'stop_process')]
-        started = [words[0] for words in self.called(calls, 'run_process')]
-        self.assertEqual(set(started), set(stopped))
-        names = [name for name, *_ in calls]
-        self.assertLess(len(names) - names[::-1].index('stop_process') - 1,
-                        names.index('run_process'))
-        control = f'{self.directory}/data/diffcache/ssd-cache/control.sock'
-        self.assertLess(calls.index(['stop_process', 'diffcache-ssdcache']),
-                        calls.index(['sudo', 'rm', '-f', control]))
-        # Servers read through the processes of images: they stay.
-        self.assertNotIn(['systemctl', 'kill',
-                          'devstack@diffcache-lazy.service'],
-                         self.called(calls, 'sudo'))
-
-    def test_qemu_may_connect_to_the_cache(self):
-        calls = self.run_phase('stack', 'post-config', ssd_cache='True')
-        group = next(words[2] for words in self.called(calls, 'run_process')
-                     if words[0] == 'diffcache-ssdcache')
-        self.assertEqual([['libvirt-qemu', group]],
-                         self.called(calls, 'add_user_to_group'))
-        self.assertEqual(group, self.options(calls)['agent.conf'][
-            'ssd_cache', 'socket_group'])
-        # The same as where the unit of the source tree is installed.
-        unit = configparser.ConfigParser(strict=False, interpolation=None)
-        unit.optionxform = str
-        unit.read(PLUGIN.parent / 'etc/systemd/diffcache-ssdcache.service')
-        for (section, option), value in self.options(calls)[
-                'ssd-cache.conf'].items():
-            self.assertEqual(unit[section][option], value, option)
-
-    def test_the_cache_ends_with_the_services(self):
-        calls = self.run_phase('unstack', ssd_cache='True')
-        stopped = [name for [name] in self.called(calls, 'stop_process')]
-        # The agent would find it gone.
-        self.assertLess(stopped.index('diffcache-agent'),
-                        stopped.index('diffcache-ssdcache'))
-        self.write_file('ssd', b'')
-        self.useFixture(fixtures.EnvironmentVariable(
-            'DIFFCACHE_SSD_CACHE_DEVICE', f'{self.directory}/ssd'))
-        removed = [word for words in self.called(
-            self.run_phase('clean', ssd_cache='True'), 'sudo')
-            for word in words]
-        for path in ('ssd', 'data/diffcache/ssd-cache',
-                     'systemd/devstack@diffcache-ssdcache.service.d'):
-            self.assertIn(f'{self.directory}/{path}', removed)
-
-    def test_volumes_are_not_cached_by_default(self):
-        for ssd_cache in ('', 'False'):
-            calls = self.run_phase('stack', 'post-config',
-                                   ssd_cache=ssd_cache)
-            self.assertNotIn('diffcache-ssdcache', [
-                words[0] for words in self.called(calls, 'run_process')])
-            options = self.options(calls)
-            self.assertNotIn('ssd-cache.conf', options)
-            self.assertNotIn(('ssd_cache', 'control'), options['agent.conf'])
 
     def test_nova_and_glance_use_sockets_as_the_user_of_the_agent(self):
         options = self.options(self.run_phase('stack', 'post-config'))
@@ -687,7 +366,7 @@ fi
 
     def test_without_its_services_it_does_nothing(self):
         script = ('is_service_enabled() { return 1; }; ENABLED_SERVICES=key;'
-                  f' . {PLUGIN}/plugin.sh stack post-config')
+                  f' . {sourcing.PLUGIN}/plugin.sh stack post-config')
         done = subprocess.run(['bash', '-euc', script], text=True,
                               capture_output=True)
         self.assertEqual((0, '', ''),
