@@ -11,45 +11,35 @@
 #    under the License.
 """Servers of NBD that are compared, and fio as their client."""
 
+import collections.abc
 import contextlib
 import json
-import os
 import pathlib
 import subprocess
-import sys
-import time
 
+from bench.harness import errors
+from bench.harness import processes
 from diffcache_openstack.ssdcache import control
 
 BLOCK = 4096
-PATIENCE_S = 60
-TICK = os.sysconf('SC_CLK_TCK')
+
+# A process, and the address of its export.
+Served = tuple[subprocess.Popen, str]
 
 
-def cpu_seconds(pid):
-    """Return the CPU time that a process has used."""
-    fields = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2]
-    user, system = fields.split()[11:13]
-    return (int(user) + int(system)) / TICK
+def make_file(path: pathlib.Path, blocks: int) -> pathlib.Path:
+    """Make a file with room for blocks."""
+    with open(path, 'wb') as output:
+        output.truncate(blocks * BLOCK)
+    return path
 
 
-@contextlib.contextmanager
-def running(line, **options):
-    """Run a server, and end it."""
-    process = subprocess.Popen(line, **options)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def fio(uri, *options):
+def fio(uri: str, *options: str) -> dict:
     """Run fio on an export, and return its first job."""
     return finish(start_fio(uri, *options))
 
 
-def start_fio(uri, *options):
+def start_fio(uri: str, *options: str) -> subprocess.Popen:
     """Start fio on an export."""
     return subprocess.Popen(
         # Without a session of its own, which has a share of the processors of
@@ -59,44 +49,58 @@ def start_fio(uri, *options):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finish(process):
-    """Wait for fio, and return its first job."""
-    output, errors = process.communicate()
+def finish(process: subprocess.Popen) -> dict:
+    """Wait for fio, and return its first job.
+
+    :raises BenchError: it failed
+    """
+    output, complaints = process.communicate()
     if process.returncode:
-        raise SystemExit(f'fio failed: {output} {errors}')
+        raise errors.BenchError(f'fio failed: {output} {complaints}')
     return json.loads(output[output.index('{'):])['jobs'][0]
 
 
+def measure(served: Served, how: str, seconds: int) -> dict[str, float]:
+    """Return requests per second, and the server's microseconds for each.
+
+    :param how: ``read`` or ``write``, at random, 32 at a time
+    """
+    process, uri = served
+    before = processes.cpu_seconds(process.pid)
+    job = fio(uri, f'--rw=rand{how}', '--norandommap', '--time_based',
+              '--iodepth=32', f'--runtime={seconds}')[how]
+    spent = processes.cpu_seconds(process.pid) - before
+    return {'rate': job['iops'], 'cpu_us': spent / job['total_ios'] * 1e6}
+
+
 @contextlib.contextmanager
-def served(line, path):
-    """Run a server until its socket is there; yield process and address."""
-    with running(line) as process:
-        deadline = time.monotonic() + PATIENCE_S
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        yield process, f'nbd+unix:///?socket={path}'
+def served(words: collections.abc.Sequence[str], path: pathlib.Path,
+           export: str = '') -> collections.abc.Iterator[Served]:
+    """Run a server until its socket is there."""
+    with processes.running(*words) as process:
+        processes.until(path.exists, words[0])
+        yield process, f'nbd+unix:///{export}?socket={path}'
 
 
-def plugin(directory, name, *words):
-    """Run nbdkit with a plug-in; yield its process and address.
+def plugin(directory: pathlib.Path, name: str, *words: str):
+    """Run nbdkit with a plug-in.
 
     :param words: filters, the plug-in, and parameters
     """
     path = directory / f'{name}.socket'
+    path.unlink(missing_ok=True)
     return served(['nbdkit', '--foreground', '--unix', str(path), *words],
                   path)
 
 
-@contextlib.contextmanager
-def storage_daemon(directory, options):
+def storage_daemon(directory: pathlib.Path, options: dict):
     """Run qemu-storage-daemon on what some options of QEMU open."""
     path = directory / 'daemon.socket'
-    with served(['qemu-storage-daemon', '--blockdev',
-                 json.dumps({'node-name': 'n', **options}),
-                 '--nbd-server', f'addr.type=unix,addr.path={path}',
-                 '--export', 'type=nbd,id=n,node-name=n,name=n,writable=on'],
-                path) as (process, _uri):
-        yield process, f'nbd+unix:///n?socket={path}'
+    return served([
+        'qemu-storage-daemon', '--blockdev',
+        json.dumps({'node-name': 'n', **options}),
+        '--nbd-server', f'addr.type=unix,addr.path={path}', '--export',
+        'type=nbd,id=n,node-name=n,name=n,writable=on'], path, 'n')
 
 
 class Cache:
@@ -106,36 +110,39 @@ class Cache:
     :ivar exports: addresses by the names of volumes
     """
 
-    def __init__(self, directory, process):
+    def __init__(self, directory: pathlib.Path,
+                 process: subprocess.Popen) -> None:
         self.process = process
-        self.exports = json.loads(process.stdout.readline())['exports']
-        self._control = str(directory / 'control')
+        self.exports = processes.answer(process).get('exports', {})
+        self.control = str(directory / 'control')
+        self.socket = str(directory / 'cache.socket')
 
-    def status(self):
+    def status(self) -> dict[str, dict]:
         """Return the counters of each volume."""
-        return control.send(self._control, 'status')['volumes']
-
-
-def cache(directory, capacity, volumes, *words):
-    """Run the cache, empty.
-
-    :param volumes: origins and options, by names
-    """
-    return start_cache(directory, capacity, volumes, '--format', *words)
+        return control.send(self.control, 'status')['volumes']
 
 
 @contextlib.contextmanager
-def start_cache(directory, capacity, volumes, *words):
-    """Run the cache, with what the device has."""
-    line = [sys.executable, '-c',
-            'from diffcache_openstack.cmd.toolbox import app as toolbox;'
-            ' raise SystemExit(toolbox.main())', 'ssdcache', 'serve',
-            '--device', str(directory / 'device'),
-            '--socket', str(directory / 'cache.socket'),
-            '--control', str(directory / 'control'),
-            '--state', str(directory / 'state'),
-            '--capacity', str(capacity), *words]
+def cache(directory: pathlib.Path, capacity: int,
+          volumes: dict[str, object], *words: str, empty: bool = True,
+          ) -> collections.abc.Iterator[Cache]:
+    """Run the cache.
+
+    :param volumes: origins and options, by names
+    :param empty: forget what the device has
+    """
+    line = processes.own(
+        'diffcache', 'ssdcache', 'serve', '--device', directory / 'device',
+        '--socket', directory / 'cache.socket', '--control',
+        directory / 'control', '--state', directory / 'state', '--capacity',
+        capacity, *words, *['--format'] * empty)
     for name, origin in volumes.items():
         line += ['--volume', f'{name}={origin}']
-    with running(line, stdout=subprocess.PIPE) as process:
+    process = subprocess.Popen(line, stdout=subprocess.PIPE)
+    try:
         yield Cache(directory, process)
+    finally:
+        # At once, as if the host had failed.
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -17,7 +17,7 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// The best of those that `bench/lazy` tried: more in flight makes reads of other instances
+    /// The best of those that `bench/run lazy boots` tried: more in flight makes reads of other instances
     /// wait at the homes, more read-ahead or rest of a file brings chunks that no instance reads.
     fn default() -> Self {
         Self {

@@ -102,12 +102,12 @@ class TestDirection(base.TestCase):
         for text in ('from tests.unit.api import base\n',
                      'import tests.base\n', 'from tests import base\n',
                      'def late():\n    from tests import base\n'):
-            self.assertEqual(1, len(self.found('bench/api/run', text)), text)
+            self.assertEqual(1, len(self.found('bench/run', text)), text)
             self.assertEqual([], self.found('tests/unit/x.py', text), text)
 
     def test_what_is_shared_may_be_imported(self):
         self.assertEqual([], self.found(
-            'bench/api/run', 'from testing import tokens\nimport testtools\n'))
+            'bench/run', 'from testing import tokens\nimport testtools\n'))
 
     def test_scripts_are_checked_too(self):
         self.assertTrue(check_tree.is_python(

@@ -52,18 +52,6 @@ MODES = {
 }
 
 
-def chosen(text: str) -> list[str]:
-    """Return the names of modes, of a list with commas.
-
-    :raises ValueError: one is unknown
-    """
-    names = text.split(',')
-    unknown = [name for name in names if name not in MODES]
-    if unknown:
-        raise ValueError(f'no modes: {", ".join(unknown)}')
-    return names
-
-
 def enter_environment(state: pathlib.Path) -> None:
     """Run in the Python environment of an OpenStack, with its clients.
 

@@ -32,14 +32,6 @@ class TestModes(base.TestCase):
         self.assertEqual(['stock'], [
             name for name, mode in modes.MODES.items() if mode.stock])
 
-    def test_chosen(self):
-        self.assertEqual(['diffcache', 'plain'],
-                         modes.chosen('diffcache,plain'))
-
-    def test_unknown_ones_are_named(self):
-        error = self.assertRaises(ValueError, modes.chosen, 'plain,fast')
-        self.assertIn('fast', str(error))
-
 
 class TestEnterEnvironment(base.TestCase):
 
@@ -52,10 +44,10 @@ class TestEnterEnvironment(base.TestCase):
         python = self.directory / 'venv/bin/python'
         python.parent.mkdir(parents=True)
         python.touch()
-        self.patch(sys, 'argv', ['bench/openstack', '--runs', '2'])
+        self.patch(sys, 'argv', ['bench/run', 'openstack', 'hard'])
         modes.enter_environment(self.directory)
         self.assertEqual(
-            [(python, [str(python), 'bench/openstack', '--runs', '2'])],
+            [(python, [str(python), 'bench/run', 'openstack', 'hard'])],
             self.started)
 
     def test_stays_where_it_is(self):

@@ -1,0 +1,81 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Replay the reads of a boot, with O_DIRECT.
+
+``reader.py FILE READS.json`` prints ``ready``, reads from its input when to
+start (seconds of the monotonic clock), and prints a line of JSON: the seconds
+that it took, its own seconds of CPU, and a checksum of what it read.
+
+``reader.py FILE READS.json IMAGE STOP`` prints ``ready`` and repeats the reads
+until the file STOP is there. Then it prints of each read when it began and how
+many seconds it took, and how many reads failed or differ from IMAGE.
+"""
+
+import json
+import mmap
+import os
+import pathlib
+import sys
+import time
+import zlib
+
+
+def once(descriptor: int, rows: list, buffer: memoryview) -> dict:
+    """Replay the reads at the time that is told."""
+    start = float(sys.stdin.readline())
+    time.sleep(max(0, start - time.monotonic()))
+    cpu, checksum = time.process_time(), 0
+    for think_us, offset, length in rows:
+        time.sleep(think_us / 1e6)
+        part = buffer[:length]
+        if os.preadv(descriptor, [part], offset) != length:
+            raise SystemExit(f'short read at {offset}')
+        checksum = zlib.crc32(part, checksum)
+    return {'seconds': time.monotonic() - start,
+            'cpu': time.process_time() - cpu, 'checksum': checksum}
+
+
+def until(descriptor: int, rows: list, buffer: memoryview, image: str,
+          stop: str) -> dict:
+    """Repeat the reads, and compare them."""
+    expected = os.open(image, os.O_RDONLY)
+    times, errors, wrong = [], 0, 0
+    while not os.path.exists(stop):
+        for think_us, offset, length in rows:
+            time.sleep(think_us / 1e6)
+            part = buffer[:length]
+            start = time.monotonic()
+            try:
+                count = os.preadv(descriptor, [part], offset)
+            except OSError:
+                errors += 1
+                continue
+            times.append((start, time.monotonic() - start))
+            wrong += part[:count] != os.pread(expected, length, offset)
+            if os.path.exists(stop):
+                break
+    return {'reads': times, 'errors': errors, 'wrong': wrong}
+
+
+def main() -> None:
+    """Run the command line."""
+    path, reads, *check = sys.argv[1:]
+    rows = json.loads(pathlib.Path(reads).read_text())
+    buffer = memoryview(mmap.mmap(-1, max(row[2] for row in rows)))
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    print('ready', flush=True)
+    print(json.dumps((until if check else once)(
+        descriptor, rows, buffer, *check)))
+
+
+if __name__ == '__main__':
+    main()

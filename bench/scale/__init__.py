@@ -1,0 +1,55 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What grows with the number of images and hosts.
+
+Seconds are CPU seconds. The database is SQLite in a file, except for "api",
+which starts a MariaDB of its own; messages are counted as they are encoded for
+the broker.
+"""
+
+import os
+
+from bench.harness import cases
+
+_PAGE = ('reference/scale',)
+_IMAGES = cases.Option('images', 1088, 'images', quick=24)
+_FAMILY = cases.Option('family', 8, 'images that share patches')
+
+CASES = (
+    cases.Case('pairs', 'Which patches of many small images are created, and'
+               ' at what cost.', 'pairs:pairs', (*_PAGE, 'contributor/rpc'), (
+                   _IMAGES, _FAMILY,
+                   cases.Option('nearest', 8, 'bases for which patches are'
+                                ' worthwhile'),
+                   cases.Option('limit', 10 ** 9, 'stop after so many'
+                                ' patches'),
+                   cases.Option('seed', 1, 'of the images'))),
+    cases.Case('maps', "What a host is sent of its site's map, and what that"
+               ' costs.', 'maps:maps', (*_PAGE, 'contributor/rpc'), (
+                   _IMAGES, _FAMILY, cases.Option('hosts', 4, 'hosts'),
+                   cases.Option('changes', (1, 1, 100, 1000), 'at once',
+                                many=True, quick=(1, 3)))),
+    cases.Case('api', 'Speed of listings, at a rate that does not wait for'
+               ' answers.', 'listings:api', ('reference/api',), (
+                   cases.Option('server', 'own', 'that runs the API; uwsgi is'
+                                ' the Python package pyuwsgi',
+                                choices=('own', 'uwsgi')),
+                   cases.Option('rate', 200.0, 'requests a second',
+                                quick=20.0),
+                   cases.Option('seconds', 30.0, 'of the measurement',
+                                quick=1.0),
+                   cases.Option('templates', 10_000, 'images', quick=200),
+                   cases.Option('hosts', 100, 'hosts', quick=3),
+                   cases.Option('workers', 2 * (os.cpu_count() or 1),
+                                'processes', quick=1),
+                   cases.Option('threads', 2, 'of each')), ('mariadbd',)),
+)
