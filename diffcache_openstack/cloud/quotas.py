@@ -33,7 +33,7 @@ _USES = {VERSIONS: quota_usage.versions, VERSION_MIB: quota_usage.version_mib,
 NAMES = tuple(_USES)
 
 
-class Limits(typing.Protocol):
+class LimitSource(typing.Protocol):
     """Where the limits of projects come from."""
 
     def of_project(self, project_id: str,
@@ -74,7 +74,7 @@ class Quotas:
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database
                  ) -> None:
         self._database = database
-        kind: collections.abc.Callable[..., Limits] = (
+        kind: collections.abc.Callable[..., LimitSource] = (
             limits.KeystoneLimits if conf.quota.use_keystone_limits
             else OptionLimits)
         self._limits = kind(conf, self._usage)

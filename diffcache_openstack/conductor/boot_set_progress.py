@@ -30,7 +30,7 @@ SET = 'boot_set'
 LOCAL = 'local'
 
 
-class View(typing.NamedTuple):
+class SetProgress(typing.NamedTuple):
     """Hosts, and the boot sets there.
 
     :ivar hosts: with what they hold, by name
@@ -111,8 +111,9 @@ def _progress(target, state, **values):
     return db.Progress(target.host, target.template_id, state, **values)
 
 
-def read(session: orm.Session, now: datetime.datetime) -> View:
+def read(session: orm.Session, now: datetime.datetime) -> SetProgress:
     """Read the view of all hosts."""
-    return View({host.name: host for host in held_rows.holding_hosts(session)},
-                boot_sets.by_object(session),
-                boot_sets.serving(session, now))
+    return SetProgress(
+        {host.name: host for host in held_rows.holding_hosts(session)},
+        boot_sets.by_object(session),
+        boot_sets.serving(session, now))

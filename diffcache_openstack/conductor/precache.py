@@ -287,7 +287,7 @@ def is_open(job: objects.PrecacheJob, local: datetime.datetime) -> bool:
     return not job.window or time_windows.parse(job.window).contains(local)
 
 
-class View:
+class ImageProgress:
     """Objects on hosts and current fills, to compute progress of targets."""
 
     def __init__(self, hosts: collections.abc.Sequence[objects.Host],
@@ -408,6 +408,7 @@ def _material(hosts):
 
 
 def _read_view(session):
-    return View(held_rows.holding_hosts(session), held_rows.map_hosts(session),
-                catalogue.list_patches(session),
-                db.planned_objects(session), fill_reports.by_object(session))
+    return ImageProgress(
+        held_rows.holding_hosts(session), held_rows.map_hosts(session),
+        catalogue.list_patches(session),
+        db.planned_objects(session), fill_reports.by_object(session))

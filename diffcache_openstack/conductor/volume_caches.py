@@ -138,7 +138,7 @@ class VolumeCaches:
                      volume_id, place.host, host)
         self._database.write(volume_caches.update_volume, host, volume)
 
-    def _present_host(self, volume_id: str, place: volume_caches.Place
+    def _present_host(self, volume_id: str, place: volume_caches.VolumePlace
                       ) -> str:
         """Return where the server of a volume is that has left its host.
 
@@ -166,12 +166,12 @@ class VolumeCaches:
                 f' server show {server.id}").')
         return server.host or place.host
 
-    def _owners(self, host: str) -> dict[str, volume_caches.Owner]:
+    def _owners(self, host: str) -> dict[str, volume_caches.VolumeOwner]:
         """Return what Nova says of the volumes of a host's servers."""
         try:
-            return {volume: volume_caches.Owner(server.id, server.project_id)
-                    for volume, server
-                    in self._nova.volumes_on(host).items()}
+            return {
+                volume: volume_caches.VolumeOwner(server.id, server.project_id)
+                for volume, server in self._nova.volumes_on(host).items()}
         except exceptions.RetryableError as error:
             LOG.warning('Only operators see new volumes in the SSD cache of'
                         ' %s, until Nova answers: %s', host, error)

@@ -29,14 +29,14 @@ from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache import room
 
 
-class Owner(typing.NamedTuple):
+class VolumeOwner(typing.NamedTuple):
     """The server that a volume is attached to, and its project."""
 
     server_id: str | None = None
     project_id: str | None = None
 
 
-class Place(typing.NamedTuple):
+class VolumePlace(typing.NamedTuple):
     """Where a volume was reported last, and the server that it is attached to.
 
     :ivar server_id: None if it is not known
@@ -46,14 +46,14 @@ class Place(typing.NamedTuple):
     server_id: str | None
 
 
-class Demand(typing.NamedTuple):
+class CacheDemand(typing.NamedTuple):
     """Blocks of a host's SSD cache, and of the working sets in it."""
 
     capacity: int
     working_sets: int
 
 
-_NOBODY = Owner()
+_NOBODY = VolumeOwner()
 # Of a row; all else of a volume is in its document.
 _COLUMNS = ('id', 'server_id', 'project_id', 'mode')
 
@@ -77,20 +77,20 @@ def put_cache(session: orm.Session, host: str, cache: objects.SsdCache
             for each in cache.decisions])}])
 
 
-def owners(session: orm.Session, host: str) -> dict[str, Owner]:
+def owners(session: orm.Session, host: str) -> dict[str, VolumeOwner]:
     """Return the volumes of a host whose servers are known."""
     table = models.VolumeCache
     rows = session.execute(
         sa.select(table.id, table.server_id, table.project_id)
         .join(models.Host, models.Host.id == table.host_id)
         .where(models.Host.name == host, table.project_id.is_not(None)))
-    return {volume: Owner(server, project)
+    return {volume: VolumeOwner(server, project)
             for volume, server, project in rows}
 
 
 def put_volumes(session: orm.Session, host: str,
                 volumes: collections.abc.Iterable[objects.VolumeCache],
-                found: collections.abc.Mapping[str, Owner]) -> None:
+                found: collections.abc.Mapping[str, VolumeOwner]) -> None:
     """Replace the volumes in a host's SSD cache.
 
     A volume has one row. While a server migrates, two hosts report it: the
@@ -132,7 +132,7 @@ def left_behind(session: orm.Session, host: str,
     return {volume: other for volume, other in rows}
 
 
-def place_of(session: orm.Session, volume_id: str) -> Place:
+def place_of(session: orm.Session, volume_id: str) -> VolumePlace:
     """Return in whose SSD cache a volume was reported last.
 
     :raises NotFound: it is in none
@@ -144,7 +144,7 @@ def place_of(session: orm.Session, volume_id: str) -> Place:
         .where(table.id == volume_id)).one_or_none()
     if found is None:
         raise unknown_volume(volume_id)
-    return Place(*found)
+    return VolumePlace(*found)
 
 
 def update_volume(session: orm.Session, host: str,
@@ -173,7 +173,7 @@ def working_set_of(session: orm.Session, server_id: str) -> int:
         .where(table.server_id == server_id)))
 
 
-def demands(session: orm.Session, server_id: str) -> dict[str, Demand]:
+def demands(session: orm.Session, server_id: str) -> dict[str, CacheDemand]:
     """Return the SSD caches that work, by the names of their hosts.
 
     :param server_id: a server whose volumes do not count
@@ -189,7 +189,7 @@ def demands(session: orm.Session, server_id: str) -> dict[str, Demand]:
         .outerjoin(volume, volume.host_id == models.Host.id)
         .where(models.Host.alive, cache.state == volume_cache.OK)
         .group_by(models.Host.name, cache.capacity))
-    return {host: Demand(capacity, int(wanted))
+    return {host: CacheDemand(capacity, int(wanted))
             for host, capacity, wanted in rows}
 
 
@@ -200,7 +200,7 @@ def unknown_volume(volume_id: str) -> exceptions.NotFound:
         f' list".')
 
 
-def _row(host_id: int, volume: objects.VolumeCache, owner: Owner
+def _row(host_id: int, volume: objects.VolumeCache, owner: VolumeOwner
          ) -> dict[str, typing.Any]:
     document = {name: getattr(volume, name)
                 for name in objects.VolumeCache.fields

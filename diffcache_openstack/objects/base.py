@@ -30,7 +30,7 @@ class DiffCacheObject(base.VersionedObject):
     """A value that crosses RPC.
 
     Fields with a default have it unless they are given, also when the sender
-    is older and does not know the field.
+    does not know the field.
     """
 
     OBJ_SERIAL_NAMESPACE = 'diffcache_object'
@@ -69,7 +69,7 @@ class DiffCacheObject(base.VersionedObject):
 
     @classmethod
     def parse_kept(cls, document: typing.Any) -> typing.Self:
-        """Parse the object of a state file, maybe of another release.
+        """Parse the object of a state file.
 
         :raises FormatError: this code cannot read it
         """

@@ -53,14 +53,6 @@ class Template(base.DiffCacheObject):
     Only an image whose ``status`` is active may be served. ``members`` are the
     projects that one whose ``visibility`` is shared is shared with. ``record``
     is the signed statement of the repository that the file has this content.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: the file, the form, owner, visibility, status, family, created_at
-    * 1.2: members
-    * 1.3: record
-    * 1.4: compressed_size
     """
 
     VERSION = '1.0'

@@ -59,11 +59,6 @@ class Plan(base.DiffCacheObject):
     seconds until the slowest host holds its part, and seconds of waiting and
     bytes from the repository that the expected requests of a day save (less
     than 0 if the plan costs more). None if the sender does not say.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: what the plan moves and saves, and its objective
     """
 
     VERSION = '1.0'

@@ -133,11 +133,6 @@ class Links(base.DiffCacheObject):
 
     ``hosts`` are those that differ from the others. ``repo`` is the rate from
     repositories that ``repositories`` does not name.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: hosts, repositories
     """
 
     VERSION = '1.0'
@@ -210,11 +205,6 @@ class SiteMap(base.DiffCacheObject):
     of the site and every repository. ``generation`` grows with each change.
     ``hops`` are the patches that may be applied one after another; 0 if the
     sender does not say.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: ``hops``
     """
 
     VERSION = '1.0'

@@ -95,12 +95,6 @@ class VersionTask(base.DiffCacheObject):
     under which a restore keeps what the server was before, ``method`` one of
     METHODS. ``rate`` is in bytes/s. ``image_id`` is the image of an earlier
     export.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: ``method``
-    * 1.2: the kinds ``rekey`` and ``accept``
     """
 
     VERSION = '1.0'
@@ -154,11 +148,6 @@ class TaskReport(base.DiffCacheObject):
     end, by name, as JSON. ``error`` is the error as it was raised,
     ``error_code`` its code, see ``exceptions.code_of``. ``store_bytes`` is the
     size of the project's store after a task that changed it.
-
-    Version history:
-
-    * 1.0: first version
-    * 1.1: ``error_code`` and ``store_bytes``
     """
 
     VERSION = '1.0'

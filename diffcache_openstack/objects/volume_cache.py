@@ -117,10 +117,6 @@ class VolumeCache(base.DiffCacheObject):
     ``explain`` says why it has this size, in sentences with numbers.
     ``losses`` are what its storage lost, for which its flushes fail: offset
     and length in bytes, such as ``1048576+4096``.
-
-    Version history:
-
-    * 1.0: first version
     """
 
     VERSION = '1.0'

@@ -25,7 +25,7 @@ from diffcache_openstack.planning import boot_sets as demands
 from diffcache_openstack.planning import model
 
 
-class Limits(typing.NamedTuple):
+class SetLimits(typing.NamedTuple):
     """Limits of a choice.
 
     :ivar hops: patches that may be applied one after another
@@ -38,7 +38,8 @@ class Limits(typing.NamedTuple):
 
 def choose(demand: demands.Demand, site_model: model.Model,
            plan: objects.Plan, hosts: list[objects.Host],
-           terms: replan.Terms, limits: Limits) -> list[boot_sets.Wanted]:
+           terms: replan.Terms, limits: SetLimits) -> list[
+               boot_sets.PlannedSet]:
     """Choose the boot sets of the hosts of a site.
 
     :param plan: what hosts are to hold besides
@@ -77,7 +78,7 @@ def choose(demand: demands.Demand, site_model: model.Model,
         if taken[each.host] < limits.per_host:
             taken[each.host] += 1
             chosen.append(each)
-    return [boot_sets.Wanted(
+    return [boot_sets.PlannedSet(
         host=site_model.hosts[each.host - 1],
         content_id=contents[each.number],
         image=images[contents[each.number]], requests=each.requests,

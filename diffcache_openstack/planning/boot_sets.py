@@ -34,8 +34,8 @@ class Demand:
     """
 
     share: float
-    images: collections.abc.Mapping[str, boot_sets.Image]
-    standing: boot_sets.Standing
+    images: collections.abc.Mapping[str, boot_sets.BootReads]
+    standing: boot_sets.SiteSets
     pins: tuple[tuple[str, str], ...]
 
     def room_at(self, host: str, capacity: int, pinned: int) -> int:
@@ -50,7 +50,7 @@ class Demand:
         return max(0, min(int(share * capacity), every, capacity - pinned))
 
 
-NO_DEMAND = Demand(0.0, {}, boot_sets.Standing(frozenset(), frozenset()), ())
+NO_DEMAND = Demand(0.0, {}, boot_sets.SiteSets(frozenset(), frozenset()), ())
 
 
 def read(session: orm.Session, site: str, options: cfg.ConfigOpts.GroupAttr,

@@ -136,7 +136,7 @@ class Planner:
         """Choose what hosts have of images that they do not hold."""
         wanted = boot_set_plans.choose(
             state.boot_sets, site_model, plan, state.hosts,
-            self._terms(site_model), boot_set_plans.Limits(
+            self._terms(site_model), boot_set_plans.SetLimits(
                 self._conf.planner.max_patches,
                 self._conf.lazy.most_boot_sets))
         try:

@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import pathlib
+import typing
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -28,6 +29,7 @@ from diffcache_openstack.sites import map_state
 
 LOG = logging.getLogger(__name__)
 
+_FORMAT = 1
 # Bytes of changes that are not worth writing the whole map for.
 _FEW = 1 << 20
 
@@ -52,21 +54,35 @@ class MapFile:
         document = files.read_json(self.path)
         if document is None:
             return None
-        state = map_state.MapState(objects.SiteMap.parse_kept(document),
-                                   trusted)
+        stored = self._map_of(document)
+        state = map_state.MapState(objects.SiteMap.parse_kept(stored), trusted)
         before = state.generation
         if not self._apply_changes(state):
             # Not even the map that the good ones led to can be trusted.
-            state = map_state.MapState(objects.SiteMap.parse_kept(document),
+            state = map_state.MapState(objects.SiteMap.parse_kept(stored),
                                        trusted)
             self._changes.unlink(missing_ok=True)
         elif state.generation != before:
             self.replace(state.to_map())
         return state
 
+    def _map_of(self, document: typing.Any) -> typing.Any:
+        """Return the map of a file's document.
+
+        :raises FormatError: it has another format
+        """
+        found = document.get('format') if isinstance(document, dict) else None
+        if found != _FORMAT or 'map' not in document:
+            raise exceptions.FormatError(
+                f'The site map {self.path} has format {found}; this release'
+                f' reads format {_FORMAT}. Delete the file, and the agent'
+                f' fetches the map again.')
+        return document['map']
+
     def replace(self, site_map: objects.SiteMap) -> None:
         """Store a whole map."""
-        files.write_json(self.path, site_map.obj_to_primitive())
+        files.write_json(self.path, {'format': _FORMAT,
+                                     'map': site_map.obj_to_primitive()})
         # A crash before this leaves changes of generations that are not those
         # of the map: they are skipped.
         self._changes.unlink(missing_ok=True)

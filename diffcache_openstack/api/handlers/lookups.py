@@ -86,9 +86,10 @@ class _Source:
         self._view = request.services.site_maps.view(site)
         self._template = self._view.template(template_id)
         conf = request.services.conf
-        self._reads = request.read(boot_sets.reads, site, boot_sets.Content(
-            self._template.content_id, self._template.size,
-            conf.lazy.threshold), base.now())
+        self._reads = request.read(
+            boot_sets.reads, site, boot_sets.BootContent(
+                self._template.content_id, self._template.size,
+                conf.lazy.threshold), base.now())
         self._site = site
         self._max_patches = conf.planner.max_patches
 

@@ -59,7 +59,7 @@ class CostsManager:
         """Return the seconds that lazy boots wait at hosts, by host."""
         found = {}
         for site, view, template, names in self._sites(image_id, hosts):
-            content = boot_sets.Content(
+            content = boot_sets.BootContent(
                 template.content_id, template.size, self._conf.lazy.threshold)
             reads = self._database.read(boot_sets.reads, site, content,
                                         base.now())

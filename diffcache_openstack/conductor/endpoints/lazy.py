@@ -98,7 +98,7 @@ class LazyManager:
         """Store a profile that was carried to another image."""
         return self._carry and self._database.write(
             carried_profiles.store,
-            carried_profiles.Report(host, image_id, profile_id, rows),
+            carried_profiles.CarriedProfile(host, image_id, profile_id, rows),
             self._share, base.now())
 
     @oslo_messaging.expose
@@ -124,4 +124,4 @@ class LazyManager:
         """Replace a host's boot sets; return those planned for it."""
         return self._database.write(
             boot_sets.exchange, host,
-            [boot_sets.Report(*each) for each in sets], known, base.now())
+            [boot_sets.HeldSet(*each) for each in sets], known, base.now())

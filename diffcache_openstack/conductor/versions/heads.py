@@ -69,5 +69,5 @@ def _move(session, writer, base_of, new):
 
 
 def _store(session, host, task_id, place):
-    return db.Store(db.project_of(session, task_id, host, dispatch.WRITERS),
-                    place)
+    return db.ProjectStore(
+        db.project_of(session, task_id, host, dispatch.WRITERS), place)

@@ -40,7 +40,7 @@ _EXPLAINED = ('requests', 'wait_seconds', 'from_peer', 'saved_seconds',
 _REPORTED = ('state', 'held_bytes', 'message')
 
 
-class Image(typing.NamedTuple):
+class BootReads(typing.NamedTuple):
     """What boots read of a content.
 
     :ivar image_id: of one of the images that have it
@@ -52,7 +52,7 @@ class Image(typing.NamedTuple):
     rows: profiles.Rows
 
 
-class Content(typing.NamedTuple):
+class BootContent(typing.NamedTuple):
     """A content that hosts may boot from, and how it is prefetched.
 
     :ivar size: bytes that a guest sees
@@ -64,7 +64,7 @@ class Content(typing.NamedTuple):
     threshold: float
 
 
-class Wanted(typing.NamedTuple):
+class PlannedSet(typing.NamedTuple):
     """A set that is planned for a host, and why.
 
     Units are those of :class:`.models.BootSet`.
@@ -72,7 +72,7 @@ class Wanted(typing.NamedTuple):
 
     host: str
     content_id: str
-    image: Image
+    image: BootReads
     requests: float
     wait_seconds: float
     from_peer: bool
@@ -80,7 +80,7 @@ class Wanted(typing.NamedTuple):
     pinned: bool
 
 
-class Report(typing.NamedTuple):
+class HeldSet(typing.NamedTuple):
     """What a host has of a set.
 
     :ivar state: one of :data:`.boot_set.STATES`
@@ -93,7 +93,7 @@ class Report(typing.NamedTuple):
     message: str | None = None
 
 
-class Standing(typing.NamedTuple):
+class SiteSets(typing.NamedTuple):
     """Sets of the hosts of a site.
 
     :ivar hosts: names of those that serve images while they arrive
@@ -112,7 +112,7 @@ class _Read(typing.NamedTuple):
     rows: profiles.Rows
 
 
-def of_images(session: orm.Session, threshold: float) -> dict[str, Image]:
+def of_images(session: orm.Session, threshold: float) -> dict[str, BootReads]:
     """Return by content id what boots read, as far as others may know it.
 
     A set shows users of the content on its host what was read. So only
@@ -125,7 +125,7 @@ def of_images(session: orm.Session, threshold: float) -> dict[str, Image]:
 
 
 def of_content(session: orm.Session, content_id: str, threshold: float
-               ) -> Image | None:
+               ) -> BootReads | None:
     """Return what boots read of one content; see :func:`of_images`."""
     return _of_images(session, threshold,
                       models.Template.content_id == content_id).get(content_id)
@@ -180,11 +180,11 @@ def _that_others_may_know(by_project, is_private):
 
 def _image(read, threshold):
     rows = profiles.chosen(read.rows, threshold)
-    return Image(read.image_id, profiles.size_of(rows, read.size), rows)
+    return BootReads(read.image_id, profiles.size_of(rows, read.size), rows)
 
 
 def standing(session: orm.Session, site: str, now: datetime.datetime
-             ) -> Standing:
+             ) -> SiteSets:
     """Return which hosts of a site may have sets, and which they have."""
     host, known = models.Host, models.BootSetHost
     table = models.BootSet
@@ -196,11 +196,11 @@ def standing(session: orm.Session, site: str, now: datetime.datetime
         sa.select(host.name, table.content_id)
         .join(table, table.host_id == host.id)
         .where(host.name.in_(names), table.held_bytes > 0))
-    return Standing(names, frozenset((name, content_id)
+    return SiteSets(names, frozenset((name, content_id)
                                      for name, content_id in present))
 
 
-def reads(session: orm.Session, site: str, content: Content,
+def reads(session: orm.Session, site: str, content: BootContent,
           now: datetime.datetime) -> dict[str, boots.Reads]:
     """Return what lazy boots read of a content at hosts of a site.
 
@@ -238,7 +238,7 @@ def serving(session: orm.Session, now: datetime.datetime) -> frozenset[str]:
 
 def put_wanted(session: orm.Session, basis: plans.Basis,
                hosts: collections.abc.Iterable[str],
-               wanted: collections.abc.Iterable[Wanted],
+               wanted: collections.abc.Iterable[PlannedSet],
                now: datetime.datetime) -> None:
     """Replace the sets planned for some hosts; each gets them when it reports.
 
@@ -248,7 +248,7 @@ def put_wanted(session: orm.Session, basis: plans.Basis,
     :param basis: the plan that the sets were chosen beside
     :raises Busy: the site has another plan meanwhile
     """
-    by_host: dict[str, list[Wanted]] = collections.defaultdict(list)
+    by_host: dict[str, list[PlannedSet]] = collections.defaultdict(list)
     for each in wanted:
         by_host[each.host].append(each)
     for name in sorted(hosts):
@@ -296,7 +296,7 @@ def _demanded(rows):
 
 
 def exchange(session: orm.Session, host: str,
-             reports: collections.abc.Iterable[Report], known: int | None,
+             reports: collections.abc.Iterable[HeldSet], known: int | None,
              now: datetime.datetime) -> dict[str, typing.Any] | None:
     """Replace what a host reported; return the sets planned for it.
 
@@ -334,8 +334,8 @@ def exchange(session: orm.Session, host: str,
 
 def _note(session, host_id, rows, reports, now):
     for content_id, row in rows.items():
-        found = reports.get(content_id, Report(content_id, 0,
-                                               boot_set.WAITING))
+        found = reports.get(content_id, HeldSet(
+            content_id, 0, boot_set.WAITING))
         values = found.held_bytes, found.state, found.message
         if values != (row.held_bytes, row.state, row.message):
             row.held_bytes, row.state, row.message = values

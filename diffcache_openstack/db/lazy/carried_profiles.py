@@ -45,7 +45,7 @@ _NOTABLE = 2
 _FAR = 0
 
 
-class Source(typing.NamedTuple):
+class ProfileSource(typing.NamedTuple):
     """A profile to carry.
 
     :ivar profile_id: of the image that was read
@@ -65,10 +65,10 @@ class Work(typing.NamedTuple):
 
     image_id: str
     content_id: str
-    sources: list[Source]
+    sources: list[ProfileSource]
 
 
-class Report(typing.NamedTuple):
+class CarriedProfile(typing.NamedTuple):
     """What a repository carried.
 
     :ivar host: its name
@@ -111,11 +111,12 @@ def work(session: orm.Session, host: str, after: str, share: bool
     for row in rows:
         best.setdefault((row.project_id, row.label), row)
     return Work(image_id, rows[0].content_id, [
-        Source(row.profile_id, row.source_id, profiles.unpacked(row.rows))
+        ProfileSource(row.profile_id, row.source_id,
+                      profiles.unpacked(row.rows))
         for row in best.values()])
 
 
-def store(session: orm.Session, report: Report, share: bool,
+def store(session: orm.Session, report: CarriedProfile, share: bool,
           when: datetime.datetime) -> bool:
     """Store what a repository carried.
 

@@ -42,7 +42,7 @@ _MIDDLE = 50
 _DOUBLING = 10
 
 
-class Wanted(typing.NamedTuple):
+class WantedImage(typing.NamedTuple):
     """An image that a job wants on each of its hosts.
 
     :ivar size: bytes of its content; None if it is gone
@@ -224,24 +224,24 @@ def set_message(session: orm.Session, job_id: str, message: str | None
 
 
 def wanted_images(session: orm.Session, job: objects.PrecacheJob
-                  ) -> list[Wanted]:
+                  ) -> list[WantedImage]:
     """List the images of a job by ID: named ones and those of families."""
     table = models.Template
     rows = session.execute(
         sa.select(table.id, table.content_id, table.data_size, table.status)
         .where(sa.or_(table.id.in_([*job.images, *job.families]),
                       table.family.in_(job.families)))).all()
-    found = {template_id: Wanted(template_id, content_id, size)
+    found = {template_id: WantedImage(template_id, content_id, size)
              for template_id, content_id, size, status in rows
              if status == objects.ACTIVE}
     for template_id in job.images:
-        found.setdefault(template_id, Wanted(template_id, None, None))
+        found.setdefault(template_id, WantedImage(template_id, None, None))
     return [found[template_id] for template_id in sorted(found)]
 
 
 def sync_targets(session: orm.Session, job_id: str,
                  hosts: collections.abc.Sequence[str],
-                 images: collections.abc.Sequence[Wanted],
+                 images: collections.abc.Sequence[WantedImage],
                  when: datetime.datetime) -> bool:
     """Set a job's targets to the given images at the given hosts.
 

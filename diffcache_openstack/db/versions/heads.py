@@ -25,7 +25,7 @@ from diffcache_openstack.objects import versions
 _MOST_PLACES = 16
 
 
-class Store(typing.NamedTuple):
+class ProjectStore(typing.NamedTuple):
     """A store: whose it is, and the hash of its URI."""
 
     project_id: str
@@ -48,13 +48,14 @@ def project_of(session: orm.Session, task_id: str, host: str,
     return row.project_id
 
 
-def read(session: orm.Session, store: Store) -> tuple[int, str] | None:
+def read(session: orm.Session, store: ProjectStore) -> tuple[int, str] | None:
     """Return number and digest of a store's last catalogue."""
     row = session.get(models.VersionHead, store)
     return None if row is None else (row.number, row.digest)
 
 
-def move(session: orm.Session, store: Store, base: tuple[int, str] | None,
+def move(session: orm.Session, store: ProjectStore,
+         base: tuple[int, str] | None,
          new: tuple[int, str], host: str, when: datetime.datetime) -> None:
     """Move the head of a store from one catalogue to the next.
 

@@ -166,7 +166,7 @@ class FilledTest(base.ApiTest):
             name=HOST, site='edge', role='compute'))
         self.write(volume_caches.put_volumes, HOST, [
             volume_reports.volume()], {volume_reports.VOLUME:
-                                       volume_caches.Owner(
+                                       volume_caches.VolumeOwner(
                                            'stopped', base.PROJECT)})
         self.write(hydrations.put, HOST, [arriving.hydration('stopped')],
                    {'stopped': base.PROJECT})
@@ -203,7 +203,7 @@ class FilledTest(base.ApiTest):
         precache.set_message(session, self.job, f'{HOST} is dead')
         precache.sync_targets(
             session, self.job, [HOST, f'{HOST}-b'],
-            [precache.Wanted(name, database.content(1), 5)
+            [precache.WantedImage(name, database.content(1), 5)
              for name in ('t1', 't2')], when)
         precache.set_progress(session, self.job, [precache.Progress(
             HOST, 't1', precache_states.FAILED, way='local',

@@ -52,7 +52,7 @@ class TestQueries(base.ApiTest):
         self.write(precache.create, objects.PrecacheJob(
             id=job_id, images=images, hosts=['h1']), objects_base.now())
         self.write(precache.sync_targets, job_id, ['h1'], [
-            precache.Wanted(image, database.content(1), 5)
+            precache.WantedImage(image, database.content(1), 5)
             for image in images], objects_base.now())
 
     def count(self, path):
@@ -86,7 +86,7 @@ class TestQueries(base.ApiTest):
         self.write(history.put_requests, [
             database.request(number, started_at=when) for number in MORE])
         self.write(precache.sync_targets, self.job, ['h1'], [
-            precache.Wanted(f't{number}', database.content(1), 5)
+            precache.WantedImage(f't{number}', database.content(1), 5)
             for number in MORE], when)
         self.api.plan_now(self.ctxt, 'edge')
 

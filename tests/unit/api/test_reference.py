@@ -65,12 +65,12 @@ class TestReference(base.ApiTest):
     def want_boot_set(self):
         """A set that the plan wants, and that is there."""
         rows = {chunk: (2, 100) for chunk in range(8)}
-        database.put_wanted(self.database, ['h1'], [boot_sets.Wanted(
-            'h1', database.content(3), boot_sets.Image(
+        database.put_wanted(self.database, ['h1'], [boot_sets.PlannedSet(
+            'h1', database.content(3), boot_sets.BootReads(
                 't3', 8 * profiles.CHUNK, rows), requests=2.0,
             wait_seconds=1.5, from_peer=False, saved_seconds=2.5,
             pinned=False)], objects_base.now())
-        self.database.write(boot_sets.exchange, 'h1', [boot_sets.Report(
+        self.database.write(boot_sets.exchange, 'h1', [boot_sets.HeldSet(
             database.content(3), 8 * profiles.CHUNK, 'ready')], None,
             objects_base.now())
 

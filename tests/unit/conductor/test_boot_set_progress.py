@@ -30,7 +30,7 @@ class TestView(base.TestCase):
         host = database.host('h1', alive=alive, holdings=list(held))
         found = types.SimpleNamespace(state=state, held_bytes=5, wanted=True,
                                       message='why')
-        view = boot_set_progress.View(
+        view = boot_set_progress.SetProgress(
             {'h1': host}, {('h1', CONTENT): found},
             frozenset(['h1'] if reports else []))
         progress = view.progress(types.SimpleNamespace(

@@ -180,7 +180,7 @@ class TestBuildCosts(test_agents.ConductorTest):
         self.conf.clear_override('threshold', 'lazy')
         image = self.database.read(boot_sets.of_content,
                                    template.content_id, 0.1)
-        database.put_wanted(self.database, ['h1'], [boot_sets.Wanted(
+        database.put_wanted(self.database, ['h1'], [boot_sets.PlannedSet(
             'h1', template.content_id, image, 1.0, 1.0, False, 1.0, False)],
             base_objects.now())
         lazy.exchange_boot_sets(self.ctxt, 'h1', [

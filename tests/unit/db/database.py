@@ -53,7 +53,7 @@ def host(name: str, **values) -> objects.Host:
 
 
 def put_wanted(opened: engine.Database, hosts: list[str],
-               wanted: list[boot_sets.Wanted], when: datetime.datetime
+               wanted: list[boot_sets.PlannedSet], when: datetime.datetime
                ) -> None:
     """Write boot sets that were chosen beside the current plan."""
     opened.write(boot_sets.put_wanted,

@@ -16,7 +16,7 @@ from diffcache_openstack.db import volume_caches
 from tests.unit.db import database
 from tests.unit import volume_reports as reports
 
-SERVER = volume_caches.Owner('server', 'p')
+SERVER = volume_caches.VolumeOwner('server', 'p')
 
 
 class TestDemands(database.DatabaseTest):
@@ -33,7 +33,8 @@ class TestDemands(database.DatabaseTest):
             self.write(volume_caches.put_cache, name, reports.cache())
             self.write(volume_caches.put_volumes, name,
                        [reports.volume(each) for each in volumes],
-                       {'a': SERVER, 'c': volume_caches.Owner('other', 'q')})
+                       {'a': SERVER,
+                        'c': volume_caches.VolumeOwner('other', 'q')})
 
     def test_others_by_host(self):
         self.assertEqual(

@@ -51,7 +51,7 @@ class TestBootSetPlans(test_planner.PlannerTest):
 
     def exchange(self, *reports, host='h1'):
         return self.write(boot_sets.exchange, host, [
-            boot_sets.Report(*each) for each in reports], None,
+            boot_sets.HeldSet(*each) for each in reports], None,
             objects_base.now())['sets']
 
     def sets(self):
@@ -172,7 +172,7 @@ class TestBootSetPlans(test_planner.PlannerTest):
         self.write(precache.create, job, objects_base.now(), True)
         self.write(precache.set_open, job.id, True)
         self.write(precache.sync_targets, job.id, ['h1'],
-                   [precache.Wanted('t2', database.content(2), SET)],
+                   [precache.WantedImage('t2', database.content(2), SET)],
                    objects_base.now())
         self.assertEqual([], self.read(precache.demand, database.SITE))
         self.plan()

@@ -9,9 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import json
 from unittest import mock
 
 from diffcache_openstack.agent.state import map_file
+from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.sites import map_state
 from tests import base
@@ -53,6 +55,14 @@ class MapFileTest(base.TestCase):
     def test_nothing_stored(self):
         self.path.unlink()
         self.assertIsNone(self.file.load(lambda template: True))
+
+    def test_another_format_is_refused(self):
+        document = json.loads(self.path.read_text())
+        for number in (0, 2, '1', None):
+            self.path.write_text(json.dumps({**document, 'format': number}))
+            error = self.assertRaises(exceptions.FormatError, self.loaded)
+            self.assertIn(str(self.path), str(error))
+            self.assertIn(f'format {number}', str(error))
 
     def test_changes_are_kept_until_the_map_is_written(self):
         self.append(2, 3)

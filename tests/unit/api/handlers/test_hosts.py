@@ -320,12 +320,12 @@ class TestBootSets(base.ApiTest):
 
     def setUp(self):
         super().setUp()
-        database.put_wanted(self.database, ['h1'], [boot_sets.Wanted(
-            'h1', database.content(number), boot_sets.Image(
+        database.put_wanted(self.database, ['h1'], [boot_sets.PlannedSet(
+            'h1', database.content(number), boot_sets.BootReads(
                 f't{number}', 1 << 20, {0: (1, 5)}), requests=2.0,
             wait_seconds=3.0, from_peer=True, saved_seconds=6.0,
             pinned=number == 2) for number in (1, 2)], objects_base.now())
-        self.database.write(boot_sets.exchange, 'h1', [boot_sets.Report(
+        self.database.write(boot_sets.exchange, 'h1', [boot_sets.HeldSet(
             database.content(2), 7, 'failed', 'The disk is full.')], None,
             objects_base.now())
 

@@ -78,10 +78,10 @@ class TestLookups(base.ApiTest):
         self.write(profiles.report, profiles.Subject(image_id, '', 'a'), 'h1',
                    (1, 1), [[chunk, *row] for chunk, row in rows.items()],
                    when)
-        database.put_wanted(self.database, ['h2'], [boot_sets.Wanted(
-            'h2', content_id, boot_sets.Image(image_id, 2 * GROUP, rows),
+        database.put_wanted(self.database, ['h2'], [boot_sets.PlannedSet(
+            'h2', content_id, boot_sets.BootReads(image_id, 2 * GROUP, rows),
             1.0, 1.0, False, 1.0, False)], when)
-        self.write(boot_sets.exchange, 'h2', [boot_sets.Report(
+        self.write(boot_sets.exchange, 'h2', [boot_sets.HeldSet(
             content_id, held, boot_set.READY)], None, when)
 
     def lazy_boot(self, host, template_id):

@@ -320,15 +320,16 @@ class TestBootSets(JobTest):
         [target] = self.targets(job)
         self.assertIn('no room', target['message'])
         size = target['bytes_total']
-        database.put_wanted(self.database, ['h2'], [boot_sets.Wanted(
-            'h2', content_id, boot_sets.Image('t1', size, {0: (1, 5)}), 0.0,
+        database.put_wanted(self.database, ['h2'], [boot_sets.PlannedSet(
+            'h2', content_id, boot_sets.BootReads('t1', size, {0: (1, 5)}),
+            0.0,
             0.0, False, 0.0, True)], objects_base.now())
         for held, state, message, shown in (
                 (0, 'waiting', None, ('waiting', None, 0)),
                 (size // 2, 'fetching', None, ('fetching', None, size // 2)),
                 (0, 'failed', 'The disk is full.', ('failed', None, 0)),
                 (size, 'ready', None, ('ready', 'boot_set', size))):
-            self.database.write(boot_sets.exchange, 'h2', [boot_sets.Report(
+            self.database.write(boot_sets.exchange, 'h2', [boot_sets.HeldSet(
                 content_id, held, state, message)], None, objects_base.now())
             self.round()
             [target] = self.targets(job)

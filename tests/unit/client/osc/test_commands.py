@@ -134,8 +134,8 @@ class TestHosts(cloud.CommandTest):
                                          '--state', 'refused'))
 
     def test_boot_sets_and_what_they_save(self):
-        database.put_wanted(self.database, ['h2'], [boot_sets.Wanted(
-            'h2', database.content(1), boot_sets.Image(
+        database.put_wanted(self.database, ['h2'], [boot_sets.PlannedSet(
+            'h2', database.content(1), boot_sets.BootReads(
                 't1', 1 << 20, {0: (1, 5)}), requests=2.0, wait_seconds=3.0,
             from_peer=True, saved_seconds=6.0, pinned=True)],
             objects_base.now())

@@ -27,7 +27,7 @@ class TestVersionStores(base.FilledTest):
     def test_a_reset_forgets_the_heads_of_one_project(self):
         heads = engine.Database(self.conf)
         self.addCleanup(heads.close)
-        stores = [version_heads.Store(project, 'a' * 16)
+        stores = [version_heads.ProjectStore(project, 'a' * 16)
                   for project in ('p1', 'p2')]
         for store in stores:
             heads.write(version_heads.move, store, None, (1, 'a' * 64), 'h1',

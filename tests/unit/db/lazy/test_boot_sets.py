@@ -39,15 +39,16 @@ class BootSetsTest(database.DatabaseTest):
 
     def wanted(self, host='h1', content_id=ONE, rows=None, **values):
         rows = ROWS if rows is None else rows
-        return boot_sets.Wanted(**{
+        return boot_sets.PlannedSet(**{
             'host': host, 'content_id': content_id,
-            'image': boot_sets.Image('t1', len(rows) * profiles.CHUNK, rows),
+            'image': boot_sets.BootReads('t1', len(rows) * profiles.CHUNK,
+                                         rows),
             'requests': 2.0, 'wait_seconds': 3.0, 'from_peer': False,
             'saved_seconds': 6.0, 'pinned': False, **values})
 
     def exchange(self, *reports, host='h1', known=None, when=2):
         return self.write(boot_sets.exchange, host, [
-            boot_sets.Report(*each) for each in reports], known,
+            boot_sets.HeldSet(*each) for each in reports], known,
             database.at(when))
 
     def rows(self):
@@ -76,7 +77,7 @@ class TestImages(BootSetsTest):
         self.add_profile('t1', 'a', [[0, 10, 10], [20, 9, 9]])
         self.add_profile('t1', 'b', [[0, 10, 30], [4, 1, 5]])
         found = self.images()
-        self.assertEqual({ONE: boot_sets.Image(
+        self.assertEqual({ONE: boot_sets.BootReads(
             't1', 4 * profiles.CHUNK + 5, {0: (20, 40), 20: (9, 9)})}, found)
 
     def test_the_threshold_says_what_is_read_often_enough(self):
@@ -94,7 +95,7 @@ class TestImages(BootSetsTest):
         self.add_profile('t1', '', [[0, 10, 10]])
         self.assertEqual({}, self.images(11))
         self.assertEqual({}, self.read(
-            boot_sets.reads, 'edge', boot_sets.Content(ONE, 100, 11),
+            boot_sets.reads, 'edge', boot_sets.BootContent(ONE, 100, 11),
             database.at(1)))
 
     def test_images_of_one_content_have_one_set(self):
@@ -152,12 +153,12 @@ class TestReads(BootSetsTest):
         self.exchange(host='h1')
         self.exchange(host='h2')
         rows = {0: (1, 10), 9: (1, 20)}
-        self.want(self.wanted(rows=rows, image=boot_sets.Image(
+        self.want(self.wanted(rows=rows, image=boot_sets.BootReads(
             't1', 2 * self.GROUP, rows)))
 
     def reads(self, when=3, site='edge', content_id=ONE):
         """Absent and at peers, in groups, by host."""
-        content = boot_sets.Content(content_id, self.SIZE, 0.1)
+        content = boot_sets.BootContent(content_id, self.SIZE, 0.1)
         found = self.read(boot_sets.reads, site, content, database.at(when))
         return {host: (each.absent / self.GROUP, each.at_peers / self.GROUP)
                 for host, each in found.items()}

@@ -93,7 +93,7 @@ class CarriedTest(database.DatabaseTest):
         if profile is None:
             profile = self.read(table.find, source).id
         return self.write(
-            carried_profiles.store, carried_profiles.Report(
+            carried_profiles.store, carried_profiles.CarriedProfile(
                 'hub', image, profile, rows), self.share, database.at(2))
 
     def advice(self, subject=NEW):

@@ -45,8 +45,9 @@ class TestLimits(database.DatabaseTest):
             images=[f't{number}'], hosts=[host], **values)
         self.jobs.append(job.id)
         self.write(precache.create, job, database.at(0))
-        self.write(precache.sync_targets, job.id, [host], [precache.Wanted(
-            f't{number}', database.content(number), 5)], database.at(0))
+        self.write(
+            precache.sync_targets, job.id, [host], [precache.WantedImage(
+                f't{number}', database.content(number), 5)], database.at(0))
         return job.id
 
     def limits(self, *items):

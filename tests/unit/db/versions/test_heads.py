@@ -20,7 +20,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from tests.unit.db import database
 
-STORE = version_heads.Store('p1', 'a' * 16)
+STORE = version_heads.ProjectStore('p1', 'a' * 16)
 TASK = '00000000-0000-4000-8000-000000000001'
 
 
@@ -41,7 +41,8 @@ class TestVersionHeads(database.DatabaseTest):
         self.move(None, position(1))
         self.move(position(1), position(2))
         self.assertEqual(position(2), self.head())
-        self.assertIsNone(self.head(version_heads.Store('p2', 'a' * 16)))
+        self.assertIsNone(
+            self.head(version_heads.ProjectStore('p2', 'a' * 16)))
 
     def test_of_two_writers_one_moves_it(self):
         for base in (None, position(1)):
@@ -89,7 +90,7 @@ class TestVersionHeads(database.DatabaseTest):
 
     def test_a_project_has_few_stores(self):
         for number in range(16):
-            self.move(None, position(1), version_heads.Store(
+            self.move(None, position(1), version_heads.ProjectStore(
                 'p1', f'{number:016x}'))
         self.assertRaises(exceptions.PermanentError, self.move, None,
                           position(1))
