@@ -172,8 +172,8 @@ class ImageTools:
         this returns.
 
         :param content: raw content, or the base of the patch to it
-        :returns: None if the recipe does not say where each part is, as those
-            of earlier releases; then :meth:`apply_recipe` does
+        :returns: None if the recipe does not say where each part is; then
+            :meth:`apply_recipe` builds the file
         """
         with native.translated():
             opened = _native.qcow2_open(

@@ -27,12 +27,7 @@ import zlib
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.store import checksums
 
-FORMAT = 4
-# Of stores whose key was replaced: packs have the number of theirs.
-FORMAT_OF_REPLACED_KEYS = 5
-# In format 1 versions lack fields that came later, in 1 to 3 packs do; these
-# have defaults. Since format 4 catalogues of stores with a key are sealed.
-_FORMATS = (1, 2, 3, 4, FORMAT_OF_REPLACED_KEYS)
+FORMAT = 1
 _MAGIC = b'DCVHEAD1'
 # More than any catalogue has once it is decompressed: some hundred thousand
 # versions. A few bytes of a forged one could become more than memory holds.
@@ -43,6 +38,7 @@ MOST_BYTES = 256 << 20
 _MOST_NUMBER = 2 ** 32 - 1
 _MOST_SIZE = 2 ** 63 - 1
 _MOST_DISK = 1 << 44
+_DISK_FORMATS = (None, 'raw', 'qcow2')
 # A tree's root: kind (0 zeroes, 1 the base image, 2 a node), map, index.
 Root = tuple[int, int, int]
 ZERO_ROOT: Root = (0, 0, 0)
@@ -61,20 +57,12 @@ class Pack:
     blocks: int
     data_bytes: int
     index_bytes: int
-    # The zstd level that all of it was compressed with at least; 0: unknown.
-    level: int = 0
-    # The checksum that the index ends with, in hex; None in formats before 4.
-    check: str | None = None
+    # The zstd level that all of it was compressed with at least.
+    level: int
+    # The checksum that the index ends with, in hex.
+    check: str
     # The number of the key that it is sealed with.
     key: int = 1
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields that the catalogue's JSON has for a pack."""
-        fields = dataclasses.asdict(self)
-        if self.key == 1:
-            # Former releases do not know it.
-            del fields['key']
-        return fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +71,8 @@ class Blob:
 
     blob: str
     bytes: int
-    # The checksum that it ends with, in hex; None in formats before 4.
-    check: str | None = None
+    # The checksum that it ends with, in hex.
+    check: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,13 +124,6 @@ class Version:
     # ``raw`` or ``qcow2``; None if neither a caller nor the disk was reliable.
     disk_format: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields that the catalogue's JSON has for a version."""
-        fields = dataclasses.asdict(self)
-        # Kept beside the versions, where releases that lack it ignore it.
-        del fields['disk_format']
-        return fields
-
     def summary(self) -> dict[str, Any]:
         """Return the fields that users see."""
         return {
@@ -158,7 +139,7 @@ class Version:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> 'Version':
-        """Build a version from what :meth:`to_dict` returned."""
+        """Build a version from the fields of the catalogue's JSON."""
         base = fields['base']
         snapshots = tuple(Snapshot(**each) for each in fields['snapshots'])
         kind, map_id, index = fields['root']
@@ -204,8 +185,7 @@ class Catalogue:
                                                       repr=False)
     # The id of a key that replaced another one, if a key manager keeps it.
     key_id: str | None = None
-    # Those of the blob that it was read from.
-    format: int = FORMAT
+    # That of the blob that it was read from.
     seal: _Seal | None = dataclasses.field(default=None, repr=False)
     # The checksum of that blob in hex; empty before the first commit.
     digest: str = ''
@@ -217,22 +197,17 @@ class Catalogue:
     def check_seal(self, key: bytes | None) -> None:
         """Check that a writer with the store's key wrote this catalogue.
 
-        Those of stores without a key, and of formats before 4, have no seal.
+        Those of stores without a key have no seal.
 
         :raises IntegrityError: another writer did
         """
-        if key is None or self.seal is None or self.format < FORMAT:
+        if key is None or self.seal is None:
             return
         if not hmac.compare_digest(self.seal.code,
                                    _code(key, self.seal.digest)):
             raise exceptions.IntegrityError(
                 f'Catalogue {self.number} was changed by a writer without the '
                 f'key of the store: restore the store from a copy.')
-
-    @property
-    def format_to_write(self) -> int:
-        """The lowest format that can say what this catalogue says."""
-        return FORMAT if self.key_number == 1 else FORMAT_OF_REPLACED_KEYS
 
     def blobs(self) -> set[str]:
         """Return the names of all blobs that this catalogue needs."""
@@ -293,31 +268,19 @@ class Catalogue:
         :raises PermanentError: it is too long to be read again
         """
         fields = {
-            'format': self.format_to_write, 'number': self.number,
+            'format': FORMAT, 'number': self.number,
             'store_id': self.store_id, 'block_size': self.block_size,
-            'key_check': self.key_check, 'next_pack': self.next_pack,
-            'next_map': self.next_map, 'next_version': self.next_version,
-            'versions': [version.to_dict() for version
+            'key_check': self.key_check, 'key_number': self.key_number,
+            'key_id': self.key_id,
+            'former_keys': {number: key.hex() for number, key
+                            in self.former_keys.items()},
+            'next_pack': self.next_pack, 'next_map': self.next_map,
+            'next_version': self.next_version,
+            'versions': [dataclasses.asdict(version) for version
                          in self.versions.values()],
-            'packs': {number: pack.to_dict()
-                      for number, pack in self.packs.items()},
-            'maps': {number: dataclasses.asdict(blob)
-                     for number, blob in self.maps.items()},
-            'bases': {name: dataclasses.asdict(blob)
-                      for name, blob in self.bases.items()},
-            'disk_formats': {version.id: version.disk_format for version
-                             in self.versions.values()
-                             if version.disk_format is not None}}
-        if self.manifests:
-            # Releases that lack it ignore it, and remove the blobs.
-            fields['manifests'] = {
-                version_id: dataclasses.asdict(blob)
-                for version_id, blob in self.manifests.items()}
-        if self.key_number > 1:
-            fields |= {
-                'key_number': self.key_number, 'key_id': self.key_id,
-                'former_keys': {number: key.hex() for number, key
-                                in self.former_keys.items()}}
+            'packs': _fields_of(self.packs), 'maps': _fields_of(self.maps),
+            'bases': _fields_of(self.bases),
+            'manifests': _fields_of(self.manifests)}
         text = json.dumps(fields, separators=(',', ':')).encode()
         if len(text) > MOST_BYTES:
             raise exceptions.PermanentError(
@@ -333,7 +296,7 @@ class Catalogue:
 
         :param name: of the blob, for messages
         :raises IntegrityError: the bytes do not match their checksum
-        :raises FormatError: they are not a catalogue, or of a later format
+        :raises FormatError: they are not a catalogue, or of another format
         """
         body = checksums.strip(data, name)
         if not body.startswith(_MAGIC):
@@ -342,7 +305,7 @@ class Catalogue:
         try:
             text, code = _inflated(body[len(_MAGIC):])
             fields = json.loads(text)
-            if fields['format'] in _FORMATS:
+            if fields['format'] == FORMAT:
                 head = cls._from_fields(fields)
                 head.seal = _Seal(hashlib.sha256(
                     body[:len(body) - len(code)]).digest(), code)
@@ -354,26 +317,21 @@ class Catalogue:
                 f'{name} is not a valid catalogue: restore it from a copy of '
                 f'the store.') from exc
         raise exceptions.FormatError(
-            f'{name} has format {fields["format"]}, which this release '
-            f'cannot read: use the release that wrote it.')
+            f'{name} has format {fields["format"]}, this program reads format '
+            f'{FORMAT}: use the release that wrote it.')
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any]) -> 'Catalogue':
-        formats = fields.get('disk_formats', {})
-        versions = (
-            dataclasses.replace(version, disk_format=_disk_format(
-                formats.get(version.id)))
-            for version in map(Version.from_dict, fields['versions']))
+        versions = map(Version.from_dict, fields['versions'])
         return cls(
             number=_number(fields['number']), store_id=fields['store_id'],
-            format=fields['format'],
             block_size=_number(fields['block_size']),
             key_check=fields['key_check'],
-            key_number=_number(fields.get('key_number', 1)),
-            key_id=_text(fields.get('key_id')),
+            key_number=_number(fields['key_number']),
+            key_id=_text(fields['key_id']),
             former_keys={
                 _number(int(number)): bytes.fromhex(key) for number, key
-                in fields.get('former_keys', {}).items()},
+                in fields['former_keys'].items()},
             next_pack=_number(fields['next_pack']),
             next_map=_number(fields['next_map']),
             next_version=_number(fields['next_version']),
@@ -385,7 +343,13 @@ class Catalogue:
             bases={base_id: _checked(Blob(**blob))
                    for base_id, blob in fields['bases'].items()},
             manifests={version_id: _checked(Blob(**blob)) for version_id, blob
-                       in fields.get('manifests', {}).items()})
+                       in fields['manifests'].items()})
+
+
+def _fields_of(records: dict[Any, Pack] | dict[Any, Blob]
+               ) -> dict[Any, dict[str, Any]]:
+    return {key: dataclasses.asdict(record)
+            for key, record in records.items()}
 
 
 def digest_of(data: bytes) -> str:
@@ -423,8 +387,10 @@ def _checked(record: _Record) -> _Record:
             raise ValueError(f'{value!r} is not a number')
         elif field.type is str and not isinstance(value, str):
             raise ValueError(f'{value!r} is not a text')
-        elif field.name == 'check' and value is not None:
+        if field.name == 'check':
             _refuse_other_checksums(value)
+        elif field.name == 'disk_format' and value not in _DISK_FORMATS:
+            raise ValueError('a disk has an unknown format')
     return record
 
 
@@ -437,12 +403,6 @@ def _text(value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ValueError(f'{value!r} is not a text')
     return value
-
-
-def _disk_format(name: Any) -> str | None:
-    if name not in (None, 'raw', 'qcow2'):
-        raise ValueError('a disk has an unknown format')
-    return name
 
 
 def _code(key: bytes, digest: bytes) -> bytes:

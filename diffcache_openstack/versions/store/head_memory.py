@@ -32,8 +32,6 @@ class Known:
 
     store_id: str
     number: int
-    # Of the catalogue: later formats are sealed.
-    format: int
 
 
 class HeadMemory:
@@ -69,32 +67,28 @@ class HeadMemory:
             found = f'is another one ({head.store_id})'
         elif head.number < known.number:
             found = f'is back at catalogue {head.number}'
-        elif head.format < known.format:
-            found = f'has a catalogue of format {head.format}'
         else:
             return
         raise exceptions.IntegrityError(
             f'The store of versions {found}, but this host has seen catalogue '
-            f'{known.number}, format {known.format}, of store '
-            f'{known.store_id}: it was put back to an earlier state, or '
-            f'changed. If it was restored from a copy on purpose, remove '
-            f'{self._path} on every host.')
+            f'{known.number} of store {known.store_id}: it was put back to an '
+            f'earlier state, or changed. If it was restored from a copy on '
+            f'purpose, remove {self._path} on every host.')
 
-    def has_compared(self, base_id: str, check: str | None) -> bool:
+    def has_compared(self, base_id: str, check: str) -> bool:
         """Return whether this host has compared an index with its image.
 
         :param check: the checksum that the index ends with
         """
-        return check is not None \
-            and self._compared().get(base_id) == check
+        return self._compared().get(base_id) == check
 
-    def note_compared(self, base_id: str, check: str | None) -> None:
+    def note_compared(self, base_id: str, check: str) -> None:
         """Remember that an index is that of its image."""
         with files.locked(self._indexes):
             files.write_json(self._indexes,
                              self._compared() | {base_id: check})
 
-    def _compared(self) -> dict[str, str | None]:
+    def _compared(self) -> dict[str, str]:
         found = files.read_json(self._indexes)
         return found if isinstance(found, dict) else {}
 
@@ -106,7 +100,7 @@ class HeadMemory:
             # Another one may have seen a later one since.
             if not self._has_seen(head):
                 files.write_json(self._path, dataclasses.asdict(
-                    Known(head.store_id, head.number, head.format)))
+                    Known(head.store_id, head.number)))
 
     def _has_seen(self, head: catalogue.Catalogue) -> bool:
         known = self.read()

@@ -12,7 +12,6 @@
 """Access to a version store: its catalogue, its lock, its blocks."""
 
 import contextlib
-import dataclasses
 import hashlib
 import logging
 import pathlib
@@ -33,7 +32,6 @@ from diffcache_openstack.versions.blobs import base
 from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import blob_names
 from diffcache_openstack.versions.store import catalogue
-from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import upload_journal
@@ -192,7 +190,6 @@ class StoreAccess:
         except exceptions.NoSpace:
             head.number -= 1  # The same commit may follow.
             raise
-        head.format = head.format_to_write
         if self._memory is not None:
             self._memory.note(head)
 
@@ -374,7 +371,6 @@ class StoreAccess:
             self._add_packs(head, opened, local)
             for number, blob in head.maps.items():
                 with _noted(blob.blob, head.damage):
-                    head.maps[number] = blob = _with_check(blob, local)
                     opened.add_map(number, local(blob.blob), _check_of(blob))
             self._add_bases(head, opened, local)
             try:
@@ -414,7 +410,6 @@ class StoreAccess:
         unused = _native.BlockStore(head.block_size, self.key, local.read)
         for name, blob in head.bases.items():
             with _noted(blob.blob, head.damage):
-                head.bases[name] = blob = _with_check(blob, local)
                 usable = opened if self.may_use_index(name, blob) else unused
                 usable.add_base(name, local(blob.blob), _check_of(blob))
 
@@ -436,13 +431,9 @@ class StoreAccess:
                    ) -> None:
         for number, pack in head.packs.items():
             with _noted(pack.index, head.damage):
-                index = local(pack.index)
-                if pack.check is None:
-                    pack = dataclasses.replace(
-                        pack, check=checksums.of_file(index))
-                    head.packs[number] = pack
+                index = (local(pack.index), _check_of(pack), pack.key)
                 opened.add_pack(
-                    number, pack.origin, (index, _check_of(pack), pack.key),
+                    number, pack.origin, index,
                     data=self.store.local_path(pack.blob), blob=pack.blob)
 
     @contextlib.contextmanager
@@ -464,20 +455,8 @@ def is_usable(opened: _native.BlockStore, version: catalogue.Version) -> bool:
         return not opened.hits([version.root], {})[0]
 
 
-def _with_check(blob: catalogue.Blob, local: '_LocalFiles'
-                ) -> catalogue.Blob:
-    """Return a blob with its checksum, which earlier formats do not have.
-
-    The next commit makes it a part of the catalogue.
-    """
-    if blob.check is not None:
-        return blob
-    return dataclasses.replace(
-        blob, check=checksums.of_file(local(blob.blob)))
-
-
-def _check_of(blob: catalogue.Blob | catalogue.Pack) -> bytes | None:
-    return None if blob.check is None else bytes.fromhex(blob.check)
+def _check_of(blob: catalogue.Blob | catalogue.Pack) -> bytes:
+    return bytes.fromhex(blob.check)
 
 
 class _LocalFiles:

@@ -33,7 +33,7 @@ const FRAME_GAIN: f64 = 0.925;
 /// What a patch holds for each changed leaf: its hash, and its share of the map and of the frames' records.
 const LEAF_BYTES: f64 = 36.0;
 
-const MAGIC: &[u8; 8] = b"DCSKTCH2";
+const MAGIC: &[u8; 8] = b"DCSKTCH1";
 /// Bytes of an encoded sketch before its lists, and of its checksum after them.
 const HEADER_LEN: usize = 48;
 const CHECK_LEN: usize = 8;

@@ -111,6 +111,11 @@ pub trait ReadAt: Send + Sync {
     /// Returns the length in bytes.
     fn len(&self) -> u64;
 
+    /// Returns what errors call the source.
+    fn name(&self) -> &str {
+        "the source"
+    }
+
     /// Returns whether the source has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
@@ -207,7 +212,7 @@ impl Pieces {
 pub fn data_after(source: &dyn ReadAt, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
     match source.next_data(offset)? {
         Some((from, to)) if to <= from.max(offset) => Err(SourceError::Corrupt {
-            name: "the source".to_owned(),
+            name: source.name().to_owned(),
             reason: format!("it returns bytes {from} to {to} as data after {offset}"),
         }),
         Some((from, to)) => Ok(Some((from.max(offset), to))),
@@ -235,6 +240,10 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
         (**self).len()
     }
 
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
         (**self).read_exact_at(buf, offset)
     }
@@ -251,6 +260,10 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
 impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
     fn len(&self) -> u64 {
         (**self).len()
+    }
+
+    fn name(&self) -> &str {
+        (**self).name()
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
@@ -388,11 +401,6 @@ impl FileSource {
         &self.file
     }
 
-    /// Returns the name that errors give it.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns its present stamp.
     ///
     /// # Errors
@@ -420,6 +428,10 @@ impl FileSource {
 impl ReadAt for FileSource {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn name(&self) -> &str {
+        &self.name
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {

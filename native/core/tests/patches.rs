@@ -13,6 +13,7 @@ use diffcache_core::patch::{
     apply, apply_in_place, apply_to_sink, create, info, target_manifest, verify, CreateOptions,
     PatchError, PatchView,
 };
+use diffcache_core::retry::ErrorKind;
 use diffcache_core::sink::{LeafSink, SinkError};
 use diffcache_core::source::{FileSource, ReadAt, SourceError};
 use diffcache_core::task::Task;
@@ -342,8 +343,8 @@ fn reads_past_the_end_are_refused() {
     assert!(view.read_exact_at(&mut [0; 2], u64::MAX).is_err());
 }
 
-/// Base and target of `data/block-1.bin`, which the first release of the format made: moved blocks, text that repeats, noise, zeroes, growth.
-fn first_format() -> (Vec<u8>, Vec<u8>) {
+/// Base and target of `data/block-1.bin`, a kept patch of version 1: moved blocks, text that repeats, noise, zeroes, growth.
+fn kept_images() -> (Vec<u8>, Vec<u8>) {
     let mut base = noise(1, 60 * BLOCK);
     base.resize(100 * BLOCK, 0);
     base.extend(noise(2, 20 * BLOCK + 100));
@@ -372,8 +373,8 @@ fn a_repeat_followed_by_the_last_new_blocks_is_read() {
 }
 
 #[test]
-fn patches_of_the_first_format_still_apply() {
-    let (base, target) = first_format();
+fn a_kept_patch_applies() {
+    let (base, target) = kept_images();
     let patch = include_bytes!("data/block-1.bin").to_vec();
     let files = Files::new();
     let out = files.path("out");
@@ -465,7 +466,6 @@ fn the_next_build_of_a_program_costs_what_changed() {
         let patch = make(&base, &target, level);
         // As literals, the noise takes all of its three million bytes.
         assert!(patch.len() < 150_000, "{} bytes", patch.len());
-        assert_eq!(info(&patch).unwrap().header.version, 2);
         assert!(worst_window(&base, &patch) <= 512 << 10);
         assert!(rebuild_by_sink(&base, &patch, &manifest(&target)).unwrap() == target);
     }
@@ -491,7 +491,6 @@ fn windows_stay_cheap_where_near_copies_alternate_with_all_else() {
         }
     }
     let patch = make(&base, &target, 3);
-    assert_eq!(info(&patch).unwrap().header.version, 2);
     assert!(patch.len() < target.len() / 3, "{} bytes", patch.len());
     let worst = worst_window(&base, &patch);
     assert!(worst <= 512 << 10, "{worst} bytes");
@@ -499,7 +498,7 @@ fn windows_stay_cheap_where_near_copies_alternate_with_all_else() {
 }
 
 #[test]
-fn patches_without_near_copies_are_of_the_first_version() {
+fn near_copies_can_be_left_out() {
     let (base, target) = next_build(5, 300_000);
     let files = Files::new();
     let options = CreateOptions {
@@ -508,9 +507,26 @@ fn patches_without_near_copies_are_of_the_first_version() {
     };
     create(&base, &target, &files.path("patch"), &options).unwrap();
     let patch = std::fs::read(files.path("patch")).unwrap();
-    assert_eq!(info(&patch).unwrap().header.version, 1);
-    let nothing_near = make(&base, &noise(9, 300_000), 3);
-    assert_eq!(info(&nothing_near).unwrap().header.version, 1);
+    assert!(patch.len() > 2 * make(&base, &target, 3).len());
+    assert!(rebuild_by_sink(&base, &patch, &manifest(&target)).unwrap() == target);
+}
+
+#[test]
+fn a_patch_of_another_version_is_refused_by_its_name_and_number() {
+    let files = Files::new();
+    let mut patch = make(&noise(1, 9000), &noise(2, 9000), 3);
+    patch[8] += 1;
+    let check = *blake3::hash(&patch[..256]).as_bytes();
+    patch[256..288].copy_from_slice(&check);
+    let path = files.path("later.patch");
+    std::fs::write(&path, patch).unwrap();
+    let error = info(&FileSource::open(&path).unwrap()).unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.starts_with(&format!("{}: version 2 ", path.display())),
+        "{message}"
+    );
+    assert_eq!(error.kind(), ErrorKind::Format);
 }
 
 #[test]

@@ -510,7 +510,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(manifest_create, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_info, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_verify, m)?)?;
-    m.add("PATCH_FORMAT", diffcache_core::patch::format::VERSION)?;
+    m.add("PATCH_FORMAT", patch::VERSION)?;
     m.add_function(wrap_pyfunction!(patch_create, m)?)?;
     m.add_function(wrap_pyfunction!(patch_info, m)?)?;
     m.add_function(wrap_pyfunction!(patch_apply, m)?)?;

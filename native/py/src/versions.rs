@@ -102,7 +102,7 @@ impl BlockStore {
         self.write().close_files();
     }
 
-    /// Adds a pack by its index: a local file, the checksum that it ends with, if that is known, and the number of the key that it is sealed with.
+    /// Adds a pack by its index: a local file, the checksum that it ends with, and the number of the key that it is sealed with.
     /// The pack itself is the local file `data`, or the blob `blob`.
     #[pyo3(signature = (id, origin, index, data=None, blob=None))]
     fn add_pack(
@@ -110,7 +110,7 @@ impl BlockStore {
         py: Python<'_>,
         id: u32,
         origin: u64,
-        index: (PathBuf, Option<Check>, u32),
+        index: (PathBuf, Check, u32),
         data: Option<PathBuf>,
         blob: Option<String>,
     ) -> PyResult<()> {
@@ -118,8 +118,7 @@ impl BlockStore {
         py.detach(|| {
             let bytes = std::fs::read(&index)
                 .map_err(|error| os_error(error, &index.display().to_string()))?;
-            expect(&bytes, check.as_ref(), &format!("the index of pack {id}"))
-                .map_err(versions_error)?;
+            expect(&bytes, &check, &format!("the index of pack {id}")).map_err(versions_error)?;
             let place = match data {
                 Some(path) => Place::File(path),
                 None => Place::Blob(blob.unwrap_or_default()),
@@ -130,9 +129,8 @@ impl BlockStore {
         })
     }
 
-    /// Adds a map, a local file that ends with a checksum, if that is known. It is read when it is needed.
-    #[pyo3(signature = (id, path, check=None))]
-    fn add_map(&self, id: u32, path: PathBuf, check: Option<Check>) {
+    /// Adds a map, a local file that ends with a checksum. It is read when it is needed.
+    fn add_map(&self, id: u32, path: PathBuf, check: Check) {
         self.write().maps.add(id, path, check);
     }
 
@@ -149,7 +147,9 @@ impl BlockStore {
             let name = path.display().to_string();
             let bytes = std::fs::read(&path).map_err(|error| os_error(error, &name))?;
             let object = format!("base {id}");
-            expect(&bytes, check.as_ref(), &object).map_err(versions_error)?;
+            if let Some(check) = check {
+                expect(&bytes, &check, &object).map_err(versions_error)?;
+            }
             let mut store = self.write();
             let base =
                 BaseIndex::decode(&bytes, store.block_size, &object).map_err(versions_error)?;

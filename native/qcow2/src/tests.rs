@@ -490,6 +490,23 @@ fn only_the_very_base_gives_what_has_to_be_copied() {
 }
 
 #[test]
+fn a_patch_of_another_version_is_refused_by_its_name_and_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let content = vec![7; 9 * CLUSTER];
+    round_trip(dir.path(), &content, &image(&content, ZLIB)).unwrap();
+    let path = dir.path().join("patch");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[184] += 1;
+    std::fs::write(&path, bytes).unwrap();
+    let message = patch::info(&path).unwrap_err().to_string();
+    let name = path.display().to_string();
+    assert!(
+        message.contains("version 2 ") && message.contains(&name),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_base_may_come_in_another_form() {
     let dir = tempfile::tempdir().unwrap();
     let content: Vec<u8> = (0..100 * CLUSTER).map(|at| (at / 100) as u8).collect();
@@ -523,9 +540,8 @@ fn noise_of(clusters: usize) -> Vec<u8> {
         .collect()
 }
 
-/// What a release without sequences reads of a recipe ends where the sequence begins, and what it wrote has none.
 #[test]
-fn a_recipe_is_the_same_without_its_sequence() {
+fn a_sequence_is_behind_all_else_of_a_recipe() {
     let content = noise_of(4000);
     let source = open(image(&content, ZLIB)).unwrap();
     let mut description = describe(&source, None, &Task::default()).unwrap();

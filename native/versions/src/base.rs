@@ -7,13 +7,12 @@ use diffcache_core::manifest::is_zero;
 use diffcache_core::source::{data_after, ReadAt};
 use diffcache_core::task::{for_each_piece, Task};
 
-use crate::codec::Cursor;
+use crate::codec::{Cursor, VERSION};
 use crate::crypt::{Cipher, Name, NAME_LEN};
 use crate::error::Result;
 use crate::pack::checked;
 
 const MAGIC: &[u8; 8] = b"DCVBASE1";
-const VERSION: u32 = 1;
 const ZERO: Name = [0; NAME_LEN];
 const PIECE: u64 = 4 << 20;
 
@@ -94,8 +93,9 @@ impl BaseIndex {
     /// `Damaged`.
     pub fn decode(bytes: &[u8], block_size: u32, object: &str) -> Result<Self> {
         let mut cursor = Cursor::new(checked(bytes, object)?, object);
-        if cursor.take(8)? != MAGIC || cursor.u32()? != VERSION || cursor.u32()? != block_size {
-            return Err(cursor.error("it is no index of a base with these blocks"));
+        cursor.head(MAGIC, "index of a base image")?;
+        if cursor.u32()? != block_size {
+            return Err(cursor.error("its blocks have another size"));
         }
         let size = cursor.u64()?;
         let count = usize::try_from(size.div_ceil(u64::from(block_size)));

@@ -4,6 +4,9 @@ use diffcache_base::varint;
 
 use crate::error::{Result, VersionsError};
 
+/// Version of the formats of packs, indexes, maps and base images' indexes.
+pub const VERSION: u32 = 1;
+
 /// Reads numbers out of untrusted bytes.
 pub struct Cursor<'a> {
     bytes: &'a [u8],
@@ -20,6 +23,22 @@ impl<'a> Cursor<'a> {
     /// An error that names these bytes.
     pub fn error(&self, reason: impl Into<String>) -> VersionsError {
         VersionsError::damaged(self.name, reason)
+    }
+
+    /// Reads the first bytes of a file and its version, which is 1.
+    ///
+    /// # Errors
+    /// `Damaged` if they are others.
+    pub fn head(&mut self, magic: &[u8; 8], kind: &str) -> Result<()> {
+        if self.take(magic.len())? != magic {
+            return Err(self.error(format!("it is no {kind}")));
+        }
+        match self.u32()? {
+            VERSION => Ok(()),
+            version => Err(self.error(format!(
+                "version {version} of the format is unknown here; this program reads version {VERSION}"
+            ))),
+        }
     }
 
     /// Whether everything was read.
@@ -79,6 +98,20 @@ impl<'a> Cursor<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_version_is_refused_by_its_number() {
+        let mut bytes = b"DCVTEST1".to_vec();
+        bytes.extend(2u32.to_le_bytes());
+        let head = Cursor::new(&bytes, "map 7").head(b"DCVTEST1", "map");
+        let message = head.unwrap_err().to_string();
+        assert!(
+            message.contains("map 7") && message.contains("version 2"),
+            "{message}"
+        );
+        let other = Cursor::new(&bytes, "map 7").head(b"DCVTEST2", "map");
+        assert!(other.unwrap_err().to_string().contains("it is no map"));
+    }
 
     #[test]
     fn what_is_cut_or_too_large_is_damaged() {

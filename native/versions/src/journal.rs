@@ -3,8 +3,7 @@
 //! While a long save reads a disk, it records from time to time its position, what it has found, and where the new blocks are in the packs,
 //! or in the spool, that it has started. A resumed save checks that it is the same save and that packs and spool have what was recorded, and
 //! continues at that position. A journal that is torn ends with its last whole record; one of another save is started anew.
-//! Where frames are sealed, records are too: they have blocks that are in no frame yet. It is no part of the store, and its format holds
-//! for one release of this program.
+//! Where frames are sealed, records are too: they have blocks that are in no frame yet. It is no part of the store.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -212,7 +211,7 @@ fn whole_records(bytes: &[u8], block_size: u32, cipher: &Cipher) -> (usize, Opti
             .open(body.to_vec(), "the journal of a save")
             .and_then(|opened| read_record(&opened, block_size, &mut sum));
         if read.is_err() {
-            // Whole, and yet not as we write it: of another release, or another key.
+            // Whole, and yet not as we write it: with another key.
             return (0, None);
         }
         left = Some(sum);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use crate::codec::Cursor;
+use crate::codec::{Cursor, VERSION};
 use crate::error::{Result, VersionsError};
 use crate::pack::{checked, expect, Check};
 use diffcache_base::locks::Unpoisoned;
@@ -23,7 +23,6 @@ pub const HEIGHT: u32 = 3;
 /// Blocks that a tree describes, at most.
 pub const MAX_BLOCKS: u64 = LEAF_BLOCKS * FANOUT * FANOUT * FANOUT;
 const MAGIC: &[u8; 8] = b"DCVMAP01";
-const VERSION: u32 = 1;
 const LEVEL: i32 = 9;
 const MAX_RAW: u64 = 1 << 31;
 
@@ -355,9 +354,7 @@ impl MapFile {
     /// `Damaged` if the checksum does not match, or what it says is impossible.
     pub fn decode(bytes: &[u8], object: &str) -> Result<Self> {
         let mut cursor = Cursor::new(checked(bytes, object)?, object);
-        if cursor.take(8)? != MAGIC || cursor.u32()? != VERSION {
-            return Err(cursor.error("it is no map of a known version"));
-        }
+        cursor.head(MAGIC, "map")?;
         let (id, generation, count) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
         let raw_len = cursor.u64()?;
         if raw_len > MAX_RAW || u64::from(count) > raw_len {
@@ -397,13 +394,13 @@ fn check_len(len: u64) -> Result<()> {
 /// All maps of a store, each read when a node of it is first asked for.
 #[derive(Default)]
 pub struct Maps {
-    paths: BTreeMap<u32, (PathBuf, Option<Check>)>,
+    paths: BTreeMap<u32, (PathBuf, Check)>,
     loaded: Mutex<HashMap<u32, Arc<MapFile>>>,
 }
 
 impl Maps {
     /// Adds a map by its file, and the checksum that the file has to end with, if that is known.
-    pub fn add(&mut self, id: u32, path: PathBuf, check: Option<Check>) {
+    pub fn add(&mut self, id: u32, path: PathBuf, check: Check) {
         self.paths.insert(id, (path, check));
     }
 
@@ -435,7 +432,7 @@ impl Maps {
         let path = self.paths.get(&id);
         let (path, check) = path.ok_or_else(|| VersionsError::Missing(object.clone()))?;
         let bytes = std::fs::read(path).map_err(VersionsError::io(path.display().to_string()))?;
-        expect(&bytes, check.as_ref(), &object)?;
+        expect(&bytes, check, &object)?;
         let map = MapFile::decode(&bytes, &object)?;
         if map.id() != id {
             return Err(VersionsError::damaged(object, "it is another map"));

@@ -13,7 +13,7 @@ use diffcache_base::locks::Unpoisoned;
 use diffcache_core::task::{for_each_piece, Task};
 use zstd::bulk::Compressor;
 
-use crate::codec::Cursor;
+use crate::codec::{Cursor, VERSION};
 use crate::crypt::{Cipher, Name, NAME_LEN, SEAL_LEN};
 use crate::error::{Result, VersionsError};
 
@@ -21,10 +21,6 @@ use crate::error::{Result, VersionsError};
 pub const PACK_MAGIC: &[u8; 8] = b"DCVPACK1";
 /// First bytes of an index.
 pub const INDEX_MAGIC: &[u8; 8] = b"DCVINDX1";
-/// Version of both formats.
-pub const VERSION: u32 = 2;
-/// The first version, which had frames of 64 blocks at most; read like the other.
-const FIRST_VERSION: u32 = 1;
 /// Bytes before a pack's first frame.
 pub const PACK_HEADER: u64 = 32;
 /// Blocks of a frame, at most.
@@ -63,8 +59,6 @@ pub struct PackIndex {
     pub id: u32,
     /// How many times dead blocks were dropped from it.
     pub generation: u32,
-    /// The version of its format.
-    pub version: u32,
     /// Bytes of a block.
     pub block_size: u32,
     /// Frames are sealed with the project's key.
@@ -87,7 +81,6 @@ impl PackIndex {
         Self {
             id,
             generation,
-            version: VERSION,
             block_size,
             sealed,
             slots_total: 0,
@@ -146,7 +139,7 @@ impl PackIndex {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = INDEX_MAGIC.to_vec();
         for number in [
-            self.version,
+            VERSION,
             self.id,
             self.generation,
             self.block_size,
@@ -184,13 +177,7 @@ impl PackIndex {
     pub fn decode(bytes: &[u8], object: &str) -> Result<Self> {
         let body = checked(bytes, object)?;
         let mut cursor = Cursor::new(body, object);
-        if cursor.take(8)? != INDEX_MAGIC {
-            return Err(cursor.error("it is no index"));
-        }
-        let version = cursor.u32()?;
-        if !(FIRST_VERSION..=VERSION).contains(&version) {
-            return Err(cursor.error(format!("version {version} is unknown")));
-        }
+        cursor.head(INDEX_MAGIC, "index of a pack")?;
         let (id, generation, block_size) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
         let (flags, slots_total) = (cursor.u32()?, cursor.u32()?);
         let (blocks, frames) = (cursor.u32()?, cursor.u32()?);
@@ -210,7 +197,6 @@ impl PackIndex {
         let index = Self {
             id,
             generation,
-            version,
             block_size,
             sealed: flags & SEALED != 0,
             slots_total,
@@ -279,18 +265,18 @@ pub fn checked<'a>(bytes: &'a [u8], object: &str) -> Result<&'a [u8]> {
 /// The checksum at the end of an index, a map, or the index of a base image.
 pub type Check = [u8; 32];
 
-/// Checks that a file ends with the checksum that a catalogue has for it, if it has one. A writer to the store can replace a file by one whose
+/// Checks that a file ends with the checksum that a catalogue has for it. A writer to the store can replace a file by one whose
 /// checksum matches its content, but not the catalogue of a store with a key.
 ///
 /// # Errors
 /// `Damaged` if it ends with another.
-pub fn expect(bytes: &[u8], check: Option<&Check>, object: &str) -> Result<()> {
-    match check {
-        Some(check) if !bytes.ends_with(check) => Err(VersionsError::damaged(
+pub fn expect(bytes: &[u8], check: &Check, object: &str) -> Result<()> {
+    match bytes.ends_with(check) {
+        true => Ok(()),
+        false => Err(VersionsError::damaged(
             object,
             "it is not the one that the catalogue names",
         )),
-        _ => Ok(()),
     }
 }
 
@@ -313,7 +299,7 @@ pub fn pack_header(index: &PackIndex) -> [u8; PACK_HEADER as usize] {
     for (slot, number) in
         out[8..24]
             .chunks_exact_mut(4)
-            .zip([index.version, index.id, index.generation, sealed])
+            .zip([VERSION, index.id, index.generation, sealed])
     {
         slot.copy_from_slice(&number.to_le_bytes());
     }

@@ -55,7 +55,7 @@ class ErrorTableTest(base.TestCase):
     def test_errors_of_versions_and_qcow2_are_of_kinds_of_the_table(self):
         damaged = self.write_file('damaged', b'QFI\xfb' + bytes(200))
         store = _native.BlockStore(4096, None, lambda *_: b'')
-        store.add_map(1, damaged)
+        store.add_map(1, damaged, bytes(32))
         kinds = dict(_native.error_kinds())
         for expected, retryable, call, arguments in (
                 ('IntegrityError', True, store.verify_map, (1,)),

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::VERSION;
 use crate::retry::ErrorKind;
 use crate::source::SourceError;
 use crate::task::Cancelled;
@@ -21,6 +22,16 @@ pub enum CompressedError {
     /// The form is damaged, or belongs to other content.
     #[error("compressed form: {0}")]
     Format(String),
+    /// The form is of a version that this program does not know.
+    #[error("{name}: version {version} of the format, with groups of {leaves} leaves, is unknown here; this program reads version {VERSION}")]
+    Version {
+        /// The form.
+        name: String,
+        /// Its version.
+        version: u32,
+        /// Leaves of its groups.
+        leaves: u32,
+    },
     /// The filesystem is full.
     #[error("{name}: no space left; free some and try again")]
     NoSpace {
@@ -44,12 +55,26 @@ pub enum CompressedError {
 }
 
 impl CompressedError {
+    /// Lets the refusal of a version name a file.
+    pub(super) fn of(self, file: &str) -> CompressedError {
+        match self {
+            CompressedError::Version {
+                version, leaves, ..
+            } => CompressedError::Version {
+                name: file.to_owned(),
+                version,
+                leaves,
+            },
+            error => error,
+        }
+    }
+
     /// Returns the kind of the error, by which callers decide.
     pub fn kind(&self) -> ErrorKind {
         match self {
             CompressedError::Source(error) => error.kind(),
             CompressedError::Leaf { .. } => ErrorKind::Integrity,
-            CompressedError::Format(_) => ErrorKind::Format,
+            CompressedError::Format(_) | CompressedError::Version { .. } => ErrorKind::Format,
             CompressedError::NoSpace { .. } => ErrorKind::NoSpace,
             CompressedError::Io { .. } => ErrorKind::System,
             CompressedError::Zstd(_) => ErrorKind::Other,

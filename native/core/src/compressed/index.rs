@@ -35,7 +35,7 @@ impl Index {
     /// `total` is the length of the whole form in bytes. Nothing is believed that the manifest does not bound: no frame is longer than what it holds.
     ///
     /// # Errors
-    /// `Format` if they are damaged, of another content or version, or not those of a form of `total` bytes.
+    /// `Format` if they are damaged, of another content, or not those of a form of `total` bytes; `Version`.
     pub fn parse(bytes: &[u8], total: u64, manifest: &Manifest) -> Result<Index, CompressedError> {
         let wrong = |what: &str| CompressedError::Format(what.to_owned());
         let groups = data_groups(manifest).count();
@@ -45,8 +45,13 @@ impl Index {
         if !header.starts_with(MAGIC) {
             return Err(wrong("it begins with other bytes"));
         }
-        if Words(header).le32(8) != VERSION || u64::from(Words(header).le32(12)) != GROUP_LEAVES {
-            return Err(wrong("this program does not know its version"));
+        let (version, leaves) = (Words(header).le32(8), Words(header).le32(12));
+        if version != VERSION || u64::from(leaves) != GROUP_LEAVES {
+            return Err(CompressedError::Version {
+                name: format!("the compressed form of {}", manifest.content_id_hex()),
+                version,
+                leaves,
+            });
         }
         if header[16..24] != manifest.size().to_le_bytes()
             || header[32..64] != manifest.content_id()

@@ -217,3 +217,24 @@ fn a_form_in_a_file_is_verified() {
     fs::write(&form, b"").unwrap();
     assert!(open(&form, &made.manifest).is_err());
 }
+
+#[test]
+fn a_form_of_another_version_is_refused_by_its_name_and_number() {
+    let mut made = make(vec![7; LEAF_LEN]);
+    made.form[8] += 1;
+    let path = made.directory.path().join("later");
+    fs::write(&path, &made.form).unwrap();
+    let message = open(&path, &made.manifest)
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.starts_with(&format!("{}: version 2 ", path.display())),
+        "{message}"
+    );
+    let message = made.index().map(drop).unwrap_err().to_string();
+    assert!(
+        message.contains(&made.manifest.content_id_hex()),
+        "{message}"
+    );
+}

@@ -19,7 +19,8 @@ fn index(source: &FileSource, manifest: &Manifest) -> Result<Index, CompressedEr
     let length = Index::length(manifest).min(source.len());
     let mut bytes = vec![0; length as usize];
     source.read_exact_at(&mut bytes, 0)?;
-    Index::parse(&bytes, source.len(), manifest)
+    let parsed = Index::parse(&bytes, source.len(), manifest);
+    parsed.map_err(|error| error.of(source.name()))
 }
 
 /// Decompresses every frame of a form and compares its leaves with the manifest.

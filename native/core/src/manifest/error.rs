@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::file::VERSION;
 use crate::retry::ErrorKind;
 use crate::source::SourceError;
 use crate::task::Cancelled;
@@ -15,9 +16,17 @@ pub enum ManifestError {
     /// Reading or writing the manifest itself failed.
     #[error("manifest: {0}")]
     Io(#[from] io::Error),
-    /// The file is no manifest, is damaged, or is of a version that this program does not know.
+    /// The file is no manifest, or is damaged.
     #[error("manifest: {0}")]
     Format(String),
+    /// The file is a manifest of a version that this program does not know.
+    #[error("{name}: version {version} of the manifest format is unknown here; this program reads version {VERSION}")]
+    Version {
+        /// The manifest.
+        name: String,
+        /// Its version.
+        version: u64,
+    },
     /// The manifest's leaves do not merge to the content id it claims.
     #[error("manifest: the leaves do not merge to content id {claimed}; fetch it again")]
     Root {
@@ -58,7 +67,7 @@ impl ManifestError {
                 ErrorKind::NoSpace
             }
             ManifestError::Io(_) => ErrorKind::System,
-            ManifestError::Format(_) => ErrorKind::Format,
+            ManifestError::Format(_) | ManifestError::Version { .. } => ErrorKind::Format,
             ManifestError::Root { .. }
             | ManifestError::Leaf { .. }
             | ManifestError::Size { .. } => ErrorKind::Integrity,

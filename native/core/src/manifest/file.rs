@@ -17,7 +17,7 @@ use diffcache_base::output::Output;
 use diffcache_base::words::Words;
 
 const MAGIC: &[u8; 8] = b"DCMANIF1";
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 const HEADER_LEN: usize = 72;
 
 impl Manifest {
@@ -55,7 +55,7 @@ impl Manifest {
     /// were read, never with what the header claims.
     ///
     /// # Errors
-    /// `Format`, `Root`, `Io`.
+    /// `Format`, `Version`, `Root`, `Io`.
     pub fn read_from(reader: &mut dyn Read) -> Result<Manifest, ManifestError> {
         let mut input = HashingReader {
             reader,
@@ -71,9 +71,10 @@ impl Manifest {
         // The reserved word must be 0 until a version gives it a meaning, so both are read as one.
         let version = words.le64(8);
         if version != u64::from(VERSION) {
-            return Err(ManifestError::Format(format!(
-                "version {version} is unknown here; this program reads version {VERSION}"
-            )));
+            return Err(ManifestError::Version {
+                name: "the manifest".to_owned(),
+                version,
+            });
         }
         let (size, count, data_count) = (words.le64(16), words.le64(56), words.le64(64));
         let root = words.array(24);
@@ -160,7 +161,14 @@ impl Manifest {
             name: path.display().to_string(),
             source,
         })?;
-        Manifest::read_from(&mut BufReader::with_capacity(1 << 16, file))
+        let read = Manifest::read_from(&mut BufReader::with_capacity(1 << 16, file));
+        read.map_err(|error| match error {
+            ManifestError::Version { version, .. } => ManifestError::Version {
+                name: path.display().to_string(),
+                version,
+            },
+            error => error,
+        })
     }
 
     /// Writes a manifest's file beside `path` and renames it.

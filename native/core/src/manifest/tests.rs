@@ -131,6 +131,20 @@ fn an_absurd_header_allocates_nothing() {
     ));
 }
 
+#[test]
+fn a_manifest_of_another_version_is_refused_by_its_name_and_number() {
+    let mut bytes = bytes_of(&Manifest::from_source(&sample(9), &Task::default()).unwrap());
+    bytes[8] += 1;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("later.manifest");
+    std::fs::write(&path, bytes).unwrap();
+    let message = Manifest::load(&path).unwrap_err().to_string();
+    assert!(
+        message.starts_with(&format!("{}: version 2 ", path.display())),
+        "{message}"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

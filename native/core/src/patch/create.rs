@@ -17,7 +17,7 @@ use rustix::time::{clock_gettime, ClockId};
 use super::compare::{Compared, Images};
 use super::compress::zstd_level;
 use super::error::PatchError;
-use super::format::{FrameKind, Header, FIRST_VERSION, MAX_SIZE, NEAR_VERSION, STALE_UNKNOWN};
+use super::format::{Header, MAX_SIZE, STALE_UNKNOWN};
 use super::literal_frames::{compress_all, compress_copies, is_smaller_near, Effort};
 use super::literals::Literals;
 use super::matching::match_moved;
@@ -109,13 +109,6 @@ pub fn create_in(
     let copies = literals.unshare(&coded);
     compress_copies(&images, &copies, &effort, &mut file, &mut coded)?;
     header.stale_blocks = stale_blocks(&survey(target)?, &literals.runs);
-    if coded
-        .frames
-        .iter()
-        .any(|frame| frame.kind == FrameKind::Near)
-    {
-        header.version = NEAR_VERSION;
-    }
     file.write_meta(&mut header, &literals.runs, &coded, &compared.target)?;
     header.create_wall_us = started.elapsed().as_micros() as u64;
     header.create_cpu_us = cpu_time().saturating_sub(cpu_before).as_micros() as u64;
@@ -136,7 +129,6 @@ fn cpu_time() -> Duration {
 
 fn empty_header(compared: &Compared, level: i32) -> Header {
     Header {
-        version: FIRST_VERSION,
         base_size: compared.base.size(),
         target_size: compared.target.size(),
         patch_size: 0,

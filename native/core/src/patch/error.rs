@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::VERSION;
 use crate::manifest::ManifestError;
 use crate::retry::ErrorKind;
 use crate::sink::SinkError;
@@ -34,9 +35,19 @@ pub enum PatchError {
         /// The output.
         name: String,
     },
-    /// The file is no patch, or of a version or with features that this program does not know.
+    /// The file is no patch, or contradicts itself.
     #[error("patch: {0}")]
     Format(String),
+    /// The file is a patch of a version that this program does not know.
+    #[error("{name}: version {version} of the patch format, with blocks of {block} bytes, is unknown here; this program reads version {VERSION}")]
+    Version {
+        /// The patch.
+        name: String,
+        /// Its version.
+        version: u32,
+        /// Bytes of its blocks.
+        block: u32,
+    },
     /// The patch was damaged or cut after it was created.
     #[error("patch: damaged: {0}; fetch it again")]
     Corrupt(String),
@@ -125,7 +136,9 @@ impl PatchError {
             }
             PatchError::Sink(SinkError::Io { .. }) | PatchError::Io { .. } => ErrorKind::System,
             PatchError::Sink(SinkError::Closed { .. }) | PatchError::Zstd(_) => ErrorKind::Other,
-            PatchError::Format(_) | PatchError::TooLarge { .. } => ErrorKind::Format,
+            PatchError::Format(_) | PatchError::Version { .. } | PatchError::TooLarge { .. } => {
+                ErrorKind::Format
+            }
             PatchError::Corrupt(_) | PatchError::Leaf { .. } => ErrorKind::Integrity,
             PatchError::Busy { .. }
             | PatchError::Changed { .. }

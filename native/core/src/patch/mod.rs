@@ -42,3 +42,6 @@ pub(crate) use index::block_hash;
 pub use options::CreateOptions;
 pub use verified::VerifiedBase;
 pub use view::PatchView;
+
+/// Version of the format of patches.
+pub const VERSION: u32 = 1;

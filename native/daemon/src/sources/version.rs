@@ -170,7 +170,7 @@ fn read_checked(path: &Path, check: &str, object: &str) -> Result<Vec<u8>, Versi
     let check: Option<Check> = unhex(check);
     let check = check.ok_or_else(|| invalid(format!("no checksum of {object}")))?;
     let bytes = read_file(path, u64::MAX)?;
-    expect(&bytes, Some(&check), object)?;
+    expect(&bytes, &check, object)?;
     Ok(bytes)
 }
 

@@ -267,6 +267,7 @@ fn translate(key: ObjectKey, error: PatchError) -> TransferError {
             TransferError::BaseMismatch { object, reason }
         }
         PatchError::Format(_)
+        | PatchError::Version { .. }
         | PatchError::TargetMismatch { .. }
         | PatchError::TooLarge { .. }
         | PatchError::Manifest(_) => TransferError::Format { object, reason },

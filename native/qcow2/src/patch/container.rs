@@ -20,6 +20,8 @@ use crate::recipe::Recipe;
 
 /// First bytes of every patch of this codec.
 pub const MAGIC: &[u8; 8] = b"DCQCOW21";
+/// Version of the format.
+const VERSION: u64 = 1;
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 256;
 const CHECKED: usize = HEADER_LEN - 32;
@@ -86,6 +88,7 @@ impl Header {
             self.clusters_compressed,
             self.clusters_stored,
             self.clusters_copied,
+            VERSION,
         ];
         out[72..104].copy_from_slice(&self.stored_hash);
         for (slot, number) in out[104..].chunks_exact_mut(8).zip(numbers) {
@@ -96,12 +99,18 @@ impl Header {
         out
     }
 
-    fn decode(raw: &[u8; HEADER_LEN]) -> Result<Self, Qcow2Error> {
+    fn decode(raw: &[u8; HEADER_LEN], name: &str) -> Result<Self, Qcow2Error> {
         if raw[..8] != *MAGIC {
             return Err(Qcow2Error::bad_patch("no patch of this codec"));
         }
         let words = Words(raw);
         let number = |n: usize| words.le64(104 + n * 8);
+        if number(10) != VERSION {
+            let version = number(10);
+            return Err(Qcow2Error::bad_patch(format!(
+                "version {version} of the format of {name} is unknown here; this program reads version {VERSION}"
+            )));
+        }
         Ok(Self {
             base_is_qcow2: number(0) & BASE_QCOW2 != 0,
             target_is_qcow2: number(0) & TARGET_QCOW2 != 0,
@@ -230,7 +239,7 @@ fn read_checked(patch: &dyn ReadAt) -> Result<(Header, Vec<u8>), Qcow2Error> {
     }
     let mut raw = [0; HEADER_LEN];
     patch.read_exact_at(&mut raw, 0)?;
-    let header = Header::decode(&raw)?;
+    let header = Header::decode(&raw, patch.name())?;
     if header.patch_size() != Some(patch.len())
         || header.recipe_len.max(header.recipe_size) > MAX_RECIPE
     {

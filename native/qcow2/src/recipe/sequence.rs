@@ -14,7 +14,8 @@ use super::{Layout, Origin, Run, Stream};
 use crate::error::Qcow2Error;
 
 /// Version of its encoding. Others are passed over, as releases before it did with all.
-const VERSION: u64 = 1;
+/// Begins the sequence, which a recipe may lack.
+const PRESENT: u64 = 1;
 /// Leaves of a piece.
 const PIECE_LEAVES: u64 = 16;
 /// Bytes that are verified at a time.
@@ -76,9 +77,9 @@ impl Sequence {
         Ok(placed)
     }
 
-    /// Encodes its version, the lengths that the streams' origins do not say, then the hashes.
+    /// Encodes a mark that it is there, the lengths that the streams' origins do not say, then the hashes.
     pub(super) fn encode(&self, streams: &[Stream], out: &mut Vec<u8>) {
-        put(out, VERSION);
+        put(out, PRESENT);
         for (stream, &length) in streams.iter().zip(&self.lengths) {
             if !matches!(stream.origin, Origin::Stored(_)) {
                 put(out, length.into());
@@ -89,14 +90,19 @@ impl Sequence {
         }
     }
 
-    /// Decodes what follows a recipe's differences; `None` if that is nothing, or of another version.
+    /// Decodes what follows a recipe's differences; `None` if that is nothing.
     pub(super) fn decode(
         reader: &mut Reader<'_>,
         layout: &Layout,
         streams: &[Stream],
     ) -> Result<Option<Self>, Qcow2Error> {
-        if reader.0.is_empty() || reader.take()? != VERSION {
+        if reader.0.is_empty() {
             return Ok(None);
+        }
+        if reader.take()? != PRESENT {
+            return Err(Qcow2Error::bad_patch(
+                "an unknown addition to its description",
+            ));
         }
         let mut lengths = Vec::with_capacity(streams.len());
         for stream in streams {

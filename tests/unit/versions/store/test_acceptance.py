@@ -388,7 +388,7 @@ class TestHostileHosts(AcceptanceTest):
     def test_blobs_have_names_of_blobs(self):
         for name in ('latest-0', 'head-0000000001', 'store-id', '../x'):
             def add(head, name=name):
-                head.maps[head.next_map] = catalogue.Blob(name, 1)
+                head.maps[head.next_map] = catalogue.Blob(name, 1, '0' * 64)
                 head.next_map += 1
 
             self.assertIn('names the blob', self.propose(add))

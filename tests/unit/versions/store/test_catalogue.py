@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Heads of stores, as this and former formats have them."""
+"""Heads of stores."""
 
 import copy
 import hashlib
@@ -70,29 +70,16 @@ class TestFormats(fixture.VersionsTestCase):
         return catalogue.Catalogue.decode(
             body + hashlib.sha256(body).digest(), 'head')
 
-    def test_a_head_of_the_first_format_is_read(self):
-        version = self.save()
-        fields = self.fields() | {'format': 1}
-        for each in fields['versions']:
-            for name in ('frozen_ms', 'quiesced', 'token'):
-                del each[name]
-        for pack in fields['packs'].values():
-            del pack['level']
-        head = self.decode(fields)
-        self.assertEqual({0}, {pack.level for pack in head.packs.values()})
-        found = head.versions[version.id]
-        self.assertEqual((version.root, 0.0, False, None), (
-            found.root, found.frozen_ms, found.quiesced, found.token))
-
-    def test_a_head_of_a_later_format_is_refused(self):
+    def test_a_head_of_another_format_is_refused(self):
         self.save()
-        self.assertRaises(exceptions.FormatError, self.decode,
-                          self.fields() | {'format': 6})
+        error = self.assertRaises(exceptions.FormatError, self.decode,
+                                  self.fields() | {'format': 2})
+        self.assertIn('head has format 2', str(error))
 
     def test_what_is_no_head_is_refused(self):
         self.save()
         fields = self.fields()
-        for wrong in ({}, [], 'x', {'format': 3}, fields | {'packs': 3},
+        for wrong in ({}, [], 'x', {'format': 1}, fields | {'packs': 3},
                       fields | {'packs': {'x': {}}},
                       fields | {'versions': [1]},
                       fields | {'maps': {'1': {'other': 1}}}):

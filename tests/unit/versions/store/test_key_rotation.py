@@ -119,12 +119,6 @@ class TestRotation(KeyRotationTest):
         finally:
             self.access = kept
 
-    def test_formats(self):
-        # Former releases read stores whose key was never replaced.
-        self.assertEqual(4, commits.load(self.store).format)
-        self.rotate()
-        self.assertEqual(5, commits.load(self.store).format)
-
     def test_what_cannot_be_replaced(self):
         self.assertRaises(exceptions.InvalidInput, self.rotate, OLD)
         self.access = self.opened(None)
@@ -222,7 +216,8 @@ class TestRetiring(KeyRotationTest):
         opened = _native.BlockStore(head.block_size, key, self.store.read)
         for number, pack in head.packs.items():
             opened.add_pack(number, pack.origin, (
-                pathlib.Path(self.store.local_path(pack.index)), None, 1),
+                pathlib.Path(self.store.local_path(pack.index)),
+                bytes.fromhex(pack.check), 1),
                 data=self.store.local_path(pack.blob))
             _reasons, bad = opened.verify_pack(
                 number, self.store.size(pack.blob))

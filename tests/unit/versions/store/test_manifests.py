@@ -13,7 +13,6 @@
 
 import contextlib
 import pathlib
-import zlib
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
@@ -266,13 +265,3 @@ class TestKept(ManifestsTestCase):
             self.access, inbox,
             acceptance.Rules(contextlib.nullcontext)).reasons
         self.assertIn('drops manifest', reason)
-
-    def test_a_catalogue_without_any_is_as_former_releases_write_it(self):
-        self.save()
-        head = self.access.head()
-        data = self.store.read(f'head-{head.number:010d}')
-        self.assertNotIn(b'manifests', zlib.decompressobj().decompress(
-            data[8:]))
-        self.keep(self.save())
-        data = self.store.read(f'head-{head.number + 2:010d}')
-        self.assertIn(b'manifests', zlib.decompressobj().decompress(data[8:]))

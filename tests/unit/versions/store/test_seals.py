@@ -13,12 +13,10 @@
 
 import dataclasses
 import shutil
-from unittest import mock
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.blobs import file
-from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import store_access
@@ -90,24 +88,6 @@ class TestSeals(fixture.VersionsTestCase):
         self.assertRaises(exceptions.IntegrityError, self.content,
                           self.second)
 
-    def test_catalogues_of_earlier_formats_are_sealed_by_the_next_commit(self):
-        head = self.stored()
-        for packs in (head.packs, head.maps):
-            for number, each in packs.items():
-                packs[number] = dataclasses.replace(each, check=None)
-        with mock.patch.object(catalogue, 'FORMAT', 3):
-            self.forge(head)
-        content = self.disk.read_bytes()
-        self.assertEqual(content, self.content(self.second))
-        self.write_blocks(self.disk, 1)
-        third = self.save()
-        head = self.stored()
-        self.assertEqual(4, head.format)
-        head.check_seal(_KEY)
-        self.assertTrue(all(each.check for each in (
-            *head.packs.values(), *head.maps.values())))
-        self.assertEqual(self.disk.read_bytes(), self.content(third))
-
 
 class TestMemory(fixture.VersionsTestCase):
 
@@ -168,13 +148,6 @@ class TestMemory(fixture.VersionsTestCase):
             other.commit(other.head_or_new())
         self.access.store = self.store
         self.assert_noticed('is another one')
-
-    def test_a_catalogue_without_a_seal_is_noticed_where_one_was_seen(self):
-        head = commits.load(self.store)
-        with mock.patch.object(catalogue, 'FORMAT', 3):
-            self.store.replace(commits.blob_name(head.number),
-                               head.encode())
-        self.assert_noticed('format 3')
 
     def test_a_later_catalogue_is_not_forgotten_for_an_older_one(self):
         """Each thread and process has a memory of its own of one file."""

@@ -8,16 +8,11 @@ use crate::hash_tree::Hash;
 use crate::leaf::{leaf_count, LEAF_SIZE};
 use crate::patch::error::PatchError;
 use crate::patch::runs::BLOCK;
+use crate::patch::VERSION;
 use crate::source::ReadAt;
 
 /// First bytes of every patch of this codec.
 pub const MAGIC: &[u8; 8] = b"DCBLOCK1";
-/// The version of patches without near frames.
-pub const FIRST_VERSION: u32 = 1;
-/// The version of patches that may have near frames.
-pub const NEAR_VERSION: u32 = 2;
-/// The newest version that is written.
-pub const VERSION: u32 = NEAR_VERSION;
 /// Bytes of the header.
 pub const HEADER_LEN: u64 = 288;
 /// Most runs of a patch: 256 MiB in memory.
@@ -38,8 +33,6 @@ pub const LEAF_BLOCKS: u32 = (LEAF_SIZE / BLOCK) as u32;
 /// The fixed part of a patch. Sizes in bytes, times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Version of the format.
-    pub version: u32,
     /// Size of the base.
     pub base_size: u64,
     /// Size of the target.
@@ -85,7 +78,7 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER_LEN as usize] {
         let mut out = Vec::with_capacity(HEADER_LEN as usize);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&self.version.to_le_bytes());
+        out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&(BLOCK as u32).to_le_bytes());
         for value in [self.base_size, self.target_size, self.patch_size] {
             out.extend_from_slice(&value.to_le_bytes());
@@ -125,7 +118,7 @@ impl Header {
     /// Reads a header and checks it against its own hash, and its numbers against each other and against the length of the file.
     ///
     /// # Errors
-    /// `Format` if the file is not a patch of a known version, `Corrupt` if it is damaged or cut.
+    /// `Format` if the file is no patch, `Version` if it is one of another version, `Corrupt` if it is damaged or cut.
     pub fn read(patch: &dyn ReadAt) -> Result<Header, PatchError> {
         if patch.len() < HEADER_LEN {
             return Err(short(patch.len()));
@@ -144,10 +137,12 @@ impl Header {
             ));
         }
         let (version, block) = (Words(body).le32(8), Words(body).le32(12));
-        if !(FIRST_VERSION..=NEAR_VERSION).contains(&version) || u64::from(block) != BLOCK {
-            return Err(PatchError::Format(format!(
-                "version {version} with blocks of {block} bytes is unknown here"
-            )));
+        if version != VERSION || u64::from(block) != BLOCK {
+            return Err(PatchError::Version {
+                name: patch.name().to_owned(),
+                version,
+                block,
+            });
         }
         let header = Header::decode(body);
         header.check(patch.len())?;
@@ -158,7 +153,6 @@ impl Header {
         let words = Words(body);
         let count = |i: usize| words.le64(104 + 8 * i);
         Header {
-            version: words.le32(8),
             base_size: words.le64(16),
             target_size: words.le64(24),
             patch_size: words.le64(32),

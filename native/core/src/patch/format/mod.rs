@@ -24,8 +24,7 @@ mod records;
 
 pub use frames::{frame_check, Coded, Frame, FrameKind, Piece};
 pub use header::{
-    block_count, info, read_meta, Header, PatchInfo, FIRST_VERSION, HEADER_LEN, LEAF_BLOCKS, MAGIC,
-    MAX_DICT_BLOCKS, MAX_FRAMES, MAX_FRAME_BLOCKS, MAX_RUNS, MAX_SIZE, NEAR_VERSION, STALE_UNKNOWN,
-    VERSION,
+    block_count, info, read_meta, Header, PatchInfo, HEADER_LEN, LEAF_BLOCKS, MAGIC,
+    MAX_DICT_BLOCKS, MAX_FRAMES, MAX_FRAME_BLOCKS, MAX_RUNS, MAX_SIZE, STALE_UNKNOWN,
 };
 pub use records::{decode_frames, decode_map, encode_frames, encode_map};

@@ -4,7 +4,7 @@ use std::io::{BufReader, Read};
 
 use super::frames::{Frame, FrameKind, Piece};
 use super::header::{
-    block_count, Header, HEADER_LEN, MAX_DICT_BLOCKS, MAX_FRAMES, MAX_FRAME_BLOCKS, NEAR_VERSION,
+    block_count, Header, HEADER_LEN, MAX_DICT_BLOCKS, MAX_FRAMES, MAX_FRAME_BLOCKS,
 };
 use crate::patch::error::PatchError;
 use crate::patch::runs::{push, Run, Src, BLOCK};
@@ -220,7 +220,7 @@ pub fn decode_frames(
         let kind = match records.varint()? {
             0 if u64::from(len) == u64::from(blocks) * BLOCK => FrameKind::Stored,
             1 => FrameKind::Zstd,
-            2 if header.version >= NEAR_VERSION => FrameKind::Near,
+            2 => FrameKind::Near,
             _ => return Err(records.contradiction()),
         };
         let dict_from = pieces.len() as u32;
