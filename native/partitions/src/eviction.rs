@@ -5,7 +5,6 @@ mod s3fifo;
 mod sieve;
 
 use crate::slots::{List, Slot, Slots};
-
 pub use lru::Lru;
 pub use s3fifo::S3Fifo;
 pub use sieve::Sieve;

@@ -94,19 +94,6 @@ fn size(range: &Range<Chunk>) -> u64 {
     2 * u64::from(range.end - range.start) - 1
 }
 
-/// The host, of this many, that keeps the node which covers these chunks.
-///
-/// Spreads the nodes evenly over the hosts, whatever the range.
-#[must_use]
-pub fn host_of(range: &Range<Chunk>, hosts: usize) -> usize {
-    // The finalizer of MurmurHash3: each bit of the input changes half of the output's.
-    let mut mixed = u64::from(range.start) << 32 | u64::from(range.end);
-    for factor in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
-        mixed = (mixed ^ mixed >> 33).wrapping_mul(factor);
-    }
-    ((mixed ^ mixed >> 33) % hosts.max(1) as u64) as usize
-}
-
 impl Tree {
     /// The tree of an image of this many chunks, none of them read. An image has one at least.
     #[must_use]
@@ -304,16 +291,5 @@ mod tests {
         tree.add(3, 1);
         tree.add(Chunk::MAX, 1);
         assert_eq!(0, tree.nodes[0].count);
-    }
-
-    #[test]
-    fn nodes_are_spread_evenly() {
-        let mut kept = [0u32; 8];
-        for node in nodes(0..1024) {
-            kept[host_of(&node, 8)] += 1;
-        }
-        assert_eq!(2047, kept.iter().sum::<u32>());
-        assert!(kept.iter().all(|&n| (200..320).contains(&n)), "{kept:?}");
-        assert_eq!(0, host_of(&(0..1), 0));
     }
 }

@@ -17,7 +17,7 @@ type EventRow = (f64, u32, Chunk, bool, Vec<Chunk>, u64, u64, u64);
 /// (chunk, instances, first, mean and last microseconds).
 type RequestRow = (Chunk, u64, f64, f64, f64);
 
-/// Boots to replay; attributes of a Python object.
+/// Boots to replay: all attributes of a Python object.
 #[derive(FromPyObject)]
 struct Boots {
     image_bytes: u64,

@@ -17,7 +17,6 @@ use diffcache_partitions::{
 use thiserror::Error;
 
 use crate::trace::{Op, Reader, Request, TraceError};
-
 pub use epochs::{Decide, Decider, EpochVolume, Lengths, Served};
 use epochs::{Due, Epochs};
 pub use report::{Counts, Report, Row};

@@ -37,6 +37,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Duration;
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_partitions::eviction::Policy;
+use diffcache_partitions::{Block, Slot};
 
 use crate::device::disk::Disk;
 use crate::device::format::BLOCK;
@@ -45,9 +47,6 @@ use crate::device::unsaved::Notes;
 use crate::device::Device;
 pub use access::{Epoch, Requests};
 pub use attachment::Attachment;
-use diffcache_partitions::eviction::Policy;
-use diffcache_partitions::Block;
-use diffcache_partitions::Slot;
 pub use error::CacheError;
 use error::{lost, origin_error};
 use live::Detached;

@@ -22,10 +22,9 @@ use std::sync::Mutex;
 
 use diffcache_base::locks::Unpoisoned;
 use diffcache_base::words::Words;
-
+use diffcache_partitions::Slot;
 use thiserror::Error;
 
-use diffcache_partitions::Slot;
 use disk::Disk;
 use format::{
     Entry, FormatError, RecordCopy, Superblock, VolumeRecord, BLOCK, COPIES, ENTRY, INTENTS,

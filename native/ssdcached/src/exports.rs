@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
+use diffcache_nbd::server::Export;
 use diffcache_ssdcache::cache::{Cache, PendingRead, Volume};
 
 use crate::stop::Gate;
-use diffcache_nbd::server::Export;
 
 /// The volumes that are attached at the moment, by the names of their exports.
 pub struct Volumes {

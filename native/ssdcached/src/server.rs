@@ -9,12 +9,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use diffcache_base::locks::Unpoisoned;
-
+use diffcache_nbd::negotiation::{self, Exports};
+use diffcache_nbd::server::transmit;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::exports::{CachedVolume, Volumes};
-use diffcache_nbd::negotiation::{self, Exports};
-use diffcache_nbd::server::transmit;
 
 /// Clients at the same time; others are turned away.
 const MAX_CLIENTS: u64 = 4096;

@@ -12,7 +12,6 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
-
 use diffcache_ssdcache::cache::{Cache, Volume};
 use nix::sys::signal::{SigSet, Signal};
 

@@ -33,18 +33,6 @@ impl Partitioner {
         old
     }
 
-    /// Notes that a slot holds what its volume lacks: it is not evicted until it is clean.
-    pub fn mark_dirty(&mut self, slot: Slot) {
-        if self.slots.is_dirty(slot) {
-            return;
-        }
-        let partition = self.partition_of(slot);
-        let partition = &mut self.partitions[partition];
-        partition.order.remove(&mut self.slots, slot);
-        partition.dirty.push(&mut self.slots, slot);
-        self.slots.set_dirty(slot, true);
-    }
-
     /// Notes that a dirty slot was written back. The block leaves the cache if its partition is
     /// above its limit.
     pub fn mark_clean(&mut self, slot: Slot) -> Option<Evicted> {

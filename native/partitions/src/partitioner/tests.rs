@@ -13,6 +13,20 @@ const BLOCKS: Block = 24;
 // Ghosts of up to 14 blocks are exact.
 const CAPACITY: u32 = 14;
 
+impl Partitioner {
+    /// Notes that a slot holds what its volume lacks: it is not evicted until it is clean.
+    fn mark_dirty(&mut self, slot: Slot) {
+        if self.slots.is_dirty(slot) {
+            return;
+        }
+        let partition = self.partition_of(slot);
+        let partition = &mut self.partitions[partition];
+        partition.order.remove(&mut self.slots, slot);
+        partition.dirty.push(&mut self.slots, slot);
+        self.slots.set_dirty(slot, true);
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Reference(Key),

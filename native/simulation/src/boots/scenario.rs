@@ -1,8 +1,7 @@
 //! Boots to replay: what instances read, over which links.
 
-use thiserror::Error;
-
 use diffcache_prefetch::{Chunk, Files, Policy, Profile};
+use thiserror::Error;
 
 const NS_PER_MS: f64 = 1e6;
 /// Nanoseconds for a bit at 1 Mbit/s.

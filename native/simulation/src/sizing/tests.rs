@@ -1,11 +1,11 @@
 //! Tests of sizes: against all possible ones.
 
+use diffcache_partitions::curve::Step;
 use proptest::prelude::*;
 
 use super::latency::{most_hits, Sizes};
 use super::pool::shared;
 use super::*;
-use diffcache_partitions::curve::Step;
 
 fn curve(hits: &[u64]) -> Curve {
     let mut steps = Vec::new();

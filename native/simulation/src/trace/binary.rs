@@ -12,6 +12,7 @@
 
 use std::io::{self, BufRead, BufWriter, Read, Write};
 
+use diffcache_base::words::Words;
 use diffcache_core::task::{Cancelled, Task};
 
 use super::{request, Op, Reader, Request, TraceError, Volumes, BATCH, MAX_NAME, MAX_VOLUMES};
@@ -35,7 +36,7 @@ impl Records {
     ) -> Result<Self, TraceError> {
         let mut header = [0; HEADER as usize];
         read_whole(input, &mut header, 0)?;
-        let (count, bytes) = (u32_at(&header, 8), u32_at(&header, 12));
+        let (count, bytes) = (Words(&header).le32(8), Words(&header).le32(12));
         if count as usize > MAX_VOLUMES || bytes as usize > MAX_VOLUMES * (MAX_NAME + 1) {
             return Err(invalid(
                 8,
@@ -104,11 +105,11 @@ impl Records {
 
     /// Returns why a request cannot be used.
     fn invalid(&self, record: &[u8], volumes: &Volumes) -> TraceError {
-        let volume = u32_at(record, 20) & !WRITES;
+        let volume = Words(record).le32(20) & !WRITES;
         if volume as usize >= volumes.names().len() {
             return invalid(self.offset, format!("there is no volume {volume}"));
         }
-        let (offset, length) = (u64_at(record, 8), u64::from(u32_at(record, 16)));
+        let (offset, length) = (Words(record).le64(8), u64::from(Words(record).le32(16)));
         match request(0, volume, Op::Read, offset, length) {
             Err(reason) => invalid(self.offset, reason),
             Ok(_) => invalid(self.offset, "the request cannot be used".into()),
@@ -119,11 +120,11 @@ impl Records {
 #[inline(always)]
 fn decode(record: &[u8], known: usize) -> Option<Request> {
     let record: &[u8; RECORD] = record.try_into().ok()?;
-    let number = u32_at(record, 20);
+    let number = Words(record).le32(20);
     let found = Request {
-        time_us: u64_at(record, 0),
-        offset: u64_at(record, 8),
-        length: u32_at(record, 16),
+        time_us: Words(record).le64(0),
+        offset: Words(record).le64(8),
+        length: Words(record).le32(16),
         volume: number & !WRITES,
         op: match number & WRITES {
             0 => Op::Read,
@@ -221,18 +222,4 @@ fn read_whole(input: &mut impl Read, into: &mut [u8], offset: u64) -> Result<(),
 
 fn invalid(offset: u64, reason: String) -> TraceError {
     TraceError::Binary { offset, reason }
-}
-
-#[inline(always)]
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut value = [0; 4];
-    value.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(value)
-}
-
-#[inline(always)]
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut value = [0; 8];
-    value.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(value)
 }

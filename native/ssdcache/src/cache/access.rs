@@ -9,14 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use diffcache_base::locks::Unpoisoned;
-
+use diffcache_partitions::curve::sampled::{is_sampled, Sample, Sampler};
+use diffcache_partitions::curve::Curve;
+use diffcache_partitions::Block;
 use serde::Serialize;
 
 use super::latency::{Latency, Total};
 use super::Cache;
-use diffcache_partitions::curve::sampled::{is_sampled, Sample, Sampler};
-use diffcache_partitions::curve::Curve;
-use diffcache_partitions::Block;
 
 /// Steps of a curve that is shown, at most.
 const STEPS: usize = 1000;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Instant;
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_base::words::Words;
 use diffcache_partitions::{Block, Partitioner, Settings};
 
 use super::attachment::{check_names, size_of_origin, Attachment};
@@ -209,55 +210,27 @@ pub(super) fn attach(
     (attachment, size): (Attachment, Option<u64>),
     samples: usize,
 ) -> Result<Arc<Volume>, CacheError> {
-    let (mode, sequential) = (attachment.mode, attachment.sequential);
-    let admission = attachment.admission;
-    let kept = attachment.kept.map(|origin| Kept {
-        origin,
-        mode: mode as u8,
-        limit: attachment.limit,
-        sequential,
-        admission,
-    });
-    let Attachment {
-        name, origin, held, ..
-    } = attachment;
+    let name = &attachment.name;
     let size = match size {
         Some(size) => size,
-        None => size_of_origin(&name, origin.as_ref())?,
+        None => size_of_origin(name, attachment.origin.as_ref())?,
     };
-    let is_it = |place: &Option<VolumeRecord>| place.as_ref().is_some_and(|old| old.name == name);
+    let is_it = |place: &Option<VolumeRecord>| place.as_ref().is_some_and(|old| old.name == *name);
     let known = places.iter().position(is_it);
     let place = known.or_else(|| places.iter().position(Option::is_none));
     let place = place.ok_or(CacheError::Volumes)?;
-    let (mut export, mut generation) = ([0; 16], [0; 8]);
-    export.copy_from_slice(&attachment.random[..16]);
-    generation.copy_from_slice(&attachment.random[16..]);
-    let mut wanted = VolumeRecord {
-        generation: u64::from_le_bytes(generation),
-        export,
-        size,
-        origin: attachment.origin_id,
-        name,
-        kept,
-    };
-    if let Some(old) = &places[place] {
-        wanted.export = old.export;
-        // Another origin, or another size: what is cached may not be its content.
-        if old.origin == wanted.origin && old.size == wanted.size {
-            wanted.generation = old.generation;
-        }
-    }
-    let had = places[place].as_ref().map(|old| old.origin);
-    if had != Some(wanted.origin) {
+    let old = places[place].as_ref();
+    let wanted = record_of(&attachment, size, old);
+    if old.map(|old| old.origin) != Some(wanted.origin) {
         device
             .forget_intents(place as u16)
             .map_err(DeviceError::from)?;
     }
     let partition = state.blocks.add_partition(attachment.limit)?;
-    state.blocks.set_admission(partition, admission);
+    state.blocks.set_admission(partition, attachment.admission);
     let id = state.blocks.add_volume(partition);
     let id = id.inspect_err(|_| state.blocks.remove_partition(partition))?;
-    if places[place].as_ref() != Some(&wanted) {
+    if old != Some(&wanted) {
         if let Err(error) = device.write_record(place as u16, Some(&wanted)) {
             state.blocks.remove_volume(id);
             state.blocks.remove_partition(partition);
@@ -266,7 +239,35 @@ pub(super) fn attach(
     }
     places[place] = Some(wanted.clone());
     let ids = (id, partition);
-    let followed = (sequential, samples);
-    let volume = Volume::new(ids, place as u16, wanted, (origin, held), mode, followed);
+    let followed = (attachment.sequential, samples);
+    let origin = (attachment.origin, attachment.held);
+    let volume = Volume::new(ids, place as u16, wanted, origin, attachment.mode, followed);
     Ok(Arc::new(volume))
+}
+
+/// The record of a volume, which keeps of an old one what stays true.
+fn record_of(attachment: &Attachment, size: u64, old: Option<&VolumeRecord>) -> VolumeRecord {
+    let random = Words(&attachment.random);
+    let mut wanted = VolumeRecord {
+        generation: random.le64(16),
+        export: random.array(0),
+        size,
+        origin: attachment.origin_id,
+        name: attachment.name.clone(),
+        kept: attachment.kept.clone().map(|origin| Kept {
+            origin,
+            mode: attachment.mode as u8,
+            limit: attachment.limit,
+            sequential: attachment.sequential,
+            admission: attachment.admission,
+        }),
+    };
+    if let Some(old) = old {
+        wanted.export = old.export;
+        // Another origin, or another size: what is cached may not be its content.
+        if old.origin == wanted.origin && old.size == wanted.size {
+            wanted.generation = old.generation;
+        }
+    }
+    wanted
 }

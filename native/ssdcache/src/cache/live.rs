@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, Weak};
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_partitions::{PartitionId, VolumeId};
 
 use super::attach::attach;
 use super::attachment::{
@@ -16,7 +17,6 @@ use super::volume::{Mode, Volume};
 use super::{touched, Cache};
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord, BLOCK, VOLUMES};
-use diffcache_partitions::{PartitionId, VolumeId};
 
 /// A volume that was detached, and that clients which are still connected may use.
 pub(super) struct Detached {

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::UNIX_EPOCH;
 
 use diffcache_base::locks::Unpoisoned;
-
 use diffcache_nbd::address::Address;
 use rustix::fs::ioctl_blksszget;
 use serde_json::Value;

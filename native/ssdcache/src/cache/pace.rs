@@ -9,12 +9,12 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
+use diffcache_partitions::Slot;
 
 use super::latency::Total;
 use super::volume::{Counters, Volume};
 use super::{Cache, State};
 use crate::device::format::BLOCK;
-use diffcache_partitions::Slot;
 
 /// Windows in a row that change the state.
 const WINDOWS: u32 = 3;

@@ -4,12 +4,12 @@ use std::io;
 use std::ops::Range;
 use std::time::Instant;
 
+use diffcache_partitions::{Block, Slot};
+
 use super::state::{Source, Token};
 use super::volume::Counters;
 use super::{lost, touched, Cache, Volume, RUN};
 use crate::device::format::{checksum, BLOCK};
-use diffcache_partitions::Block;
-use diffcache_partitions::Slot;
 
 /// A read that was begun.
 pub struct PendingRead {

@@ -12,8 +12,8 @@ pub mod dirty;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use diffcache_partitions::Block;
-use diffcache_partitions::{Evicted, Partitioner, Slot, VolumeId};
+use diffcache_partitions::{Block, Evicted, Partitioner, Slot, VolumeId};
+
 use dirty::Versions;
 
 /// Number of an operation.

@@ -42,7 +42,8 @@ pub struct Quantiles {
     pub mean: f64,
 }
 
-/// The state of a volume; see [`Counters`](super::volume::Counters).
+/// The state of a volume, with the fields of the document that the daemon returns; see
+/// [`Counters`](super::volume::Counters).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct VolumeStatus {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLock
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
-
+use diffcache_partitions::{Block, PartitionId, Slot, Streams, VolumeId};
 use serde::Serialize;
 
 use super::access::{Access, Epoch};
@@ -15,8 +15,6 @@ use super::losses::Losses;
 use super::origin::held::Held;
 use crate::device::disk::Disk;
 use crate::device::format::{Kept, VolumeRecord};
-use diffcache_partitions::Block;
-use diffcache_partitions::{PartitionId, Slot, Streams, VolumeId};
 
 /// What a volume's cache does with reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -106,6 +104,9 @@ impl Counters {
 }
 
 /// A volume of a cache.
+///
+/// Its fields are many, as each request, the writing back and the settings lock what they need of it
+/// alone.
 pub struct Volume {
     pub(super) id: VolumeId,
     pub(super) partition: PartitionId,

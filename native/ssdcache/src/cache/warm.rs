@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
+use diffcache_partitions::Block;
 use serde::Serialize;
 
 use super::{origin_error, Cache, CacheError, Volume, RUN};
 use crate::device::format::BLOCK;
-use diffcache_partitions::Block;
 
 /// The number of a block, and how many blocks follow one another from there.
 pub type Run = (Block, u64);

@@ -6,12 +6,12 @@
 use std::io;
 use std::ops::Range;
 
+use diffcache_partitions::{Block, Cursor, Slot};
+
 use super::state::{State, Token};
 use super::volume::{Counters, Mode, Volume};
 use super::{touched, Cache};
 use crate::device::format::BLOCK;
-use diffcache_partitions::Block;
-use diffcache_partitions::{Cursor, Slot};
 
 /// Blocks, or buckets of them, that are looked at while the lock is held.
 const STEP: u32 = 1024;

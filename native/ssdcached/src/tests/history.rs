@@ -6,7 +6,6 @@
 use std::io;
 
 use diffcache_faulty::{campaign, Effect, Fault, Operation, Random, Valve, EIO};
-
 use diffcache_nbd::protocol::Command;
 
 use super::model::{bytes_of, Model, SECTOR};

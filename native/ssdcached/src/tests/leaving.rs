@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use diffcache_faulty::{Effect, Fault, Operation, Valve};
-
 use diffcache_nbd::protocol::Command;
 
 use super::*;

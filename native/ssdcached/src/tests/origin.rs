@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use diffcache_base::locks::Unpoisoned;
-
 use diffcache_faulty::Disk;
-
 use diffcache_nbd::negotiation::{self, Exports};
 use diffcache_nbd::server::{transmit, Export};
 

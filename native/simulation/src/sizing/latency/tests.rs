@@ -1,10 +1,10 @@
 //! Tests of the search: against all divisions, of curves with cliffs.
 
+use diffcache_partitions::curve::{Curve, Step};
 use proptest::prelude::*;
 
 use super::hull::Corner;
 use super::*;
-use diffcache_partitions::curve::{Curve, Step};
 
 fn demand(curve: &Curve, weight: f64) -> Demand<'_> {
     Demand {

@@ -12,7 +12,6 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
 
 use diffcache_base::locks::Unpoisoned;
-
 use rustix::fs::OFlags;
 
 type Held = HashMap<u64, Weak<File>>;

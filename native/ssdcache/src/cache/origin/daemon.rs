@@ -10,13 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks::Unpoisoned;
-
+use diffcache_nbd::address::Address;
+use diffcache_nbd::client::Connection;
 use nix::sys::signal::SigSet;
 use rustix::process::{kill_process, set_parent_process_death_signal, Pid, Signal};
 use serde_json::{Map, Value};
-
-use diffcache_nbd::address::Address;
-use diffcache_nbd::client::Connection;
 
 use super::nbd::Source;
 use crate::device::disk::Disk;

@@ -6,7 +6,6 @@ use std::ops::Range;
 use std::sync::RwLock;
 
 use diffcache_base::locks::Unpoisoned;
-
 use rustix::fs::{fcntl_getfl, fcntl_setfl, OFlags};
 
 use super::claim::Claim;

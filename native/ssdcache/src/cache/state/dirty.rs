@@ -9,10 +9,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::time::Instant;
 
+use diffcache_partitions::{Block, Evicted, PartitionId, Slot, VolumeId};
+
 use super::State;
 use crate::device::format::VERSIONS;
-use diffcache_partitions::Block;
-use diffcache_partitions::{Evicted, PartitionId, Slot, VolumeId};
 
 /// What is known of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use diffcache_faulty as faulty;
-use faulty::{Effect, Fault, Fuse, Operation};
 
 use crate::device::disk::Disk;
+use faulty::{Effect, Fault, Fuse, Operation};
 
 /// A disk in memory; see [`faulty::Disk`].
 #[derive(Clone)]

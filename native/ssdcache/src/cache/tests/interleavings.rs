@@ -2,11 +2,11 @@
 
 mod dirty;
 
+use diffcache_partitions::{Partitioner, Settings, VolumeId};
 use proptest::prelude::*;
 
 use super::*;
 use crate::cache::state::{Source, State, Token};
-use diffcache_partitions::{Partitioner, Settings, VolumeId};
 
 const BLOCKS: u64 = 3;
 const V: VolumeId = 0;

@@ -4,11 +4,12 @@ mod damage;
 mod held;
 mod zeroes;
 
+use diffcache_faulty::{Effect, Fault, Operation, Valve};
+
 use super::*;
 use crate::cache::origin::held::Held;
 use crate::device::unsaved::Notes;
 use crate::device::DeviceError;
-use diffcache_faulty::{Effect, Fault, Operation, Valve};
 
 fn write_back(limit: u32) -> Setup {
     let setup = Setup::new(limit);
