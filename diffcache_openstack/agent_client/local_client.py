@@ -170,8 +170,7 @@ class LocalClient:
 
         :param path: absolute
         :returns: whether the agent uses it already; it may verify it first
-        :raises NotFound: the catalogue does not have the image, or the agent
-            is older than this call
+        :raises NotFound: the catalogue does not have the image
         :raises InvalidInput: the agent must not read the file
         """
         return bool(self._ask('POST', _path(image_id, 'lent'),
@@ -182,13 +181,11 @@ class LocalClient:
         """Have an image served while it arrives.
 
         :param rate: bytes per second at which it is fetched at most, besides
-            what is read, if this begins it; agents of earlier releases know
-            it once a server is added
+            what is read, if this begins it
         :param timeout: seconds until its file can be read
         :returns: ``path`` of the file, or None and the ``reason`` why it is
             to be delivered whole
-        :raises NotFound: the catalogue does not have the image, or the agent
-            is older than this call
+        :raises NotFound: the catalogue does not have the image
         """
         body = {} if rate is None else {'hydrate_rate': rate}
         return self._ask('POST', _path(image_id, 'lazy'), body,
@@ -204,8 +201,7 @@ class LocalClient:
         :param rate: as of :meth:`open_lazy`
         :param timeout: seconds until its file can be read
         :returns: as :meth:`open_lazy`
-        :raises NotFound: the project has no such version, or the agent is
-            older than this call
+        :raises NotFound: the project has no such version
         :raises Conflict: it is not complete, or has several disks
         """
         limit = {} if rate is None else {'hydrate_rate': rate}
@@ -235,8 +231,7 @@ class LocalClient:
         """Announce that a server boots from an image that is served.
 
         :param server: ``project_id``, ``image_id`` and ``label``
-        :raises NotFound: it is not served, or the agent is older than this
-            call
+        :raises NotFound: it is not served
         """
         self._ask('PUT', f'/v1/lazy-servers/{server_id}', server)
 
@@ -358,8 +353,7 @@ class LocalClient:
 
         QEMU sees the size of the volume when it connects again.
 
-        :raises NotFound: the host has no SSD cache, or the agent is older
-            than this call
+        :raises NotFound: the host has no SSD cache
         :raises Conflict: the volume is not attached, or has no connections
         """
         self._ask('POST', _volume_path(volume_id) + '/disconnect',
@@ -369,8 +363,8 @@ class LocalClient:
                       timeout: float = 60.0) -> None:
         """Announce which host runs the server of a volume until now.
 
-        :raises NotFound: the host has no SSD cache, the volume is not
-            attached, or the agent is older than this call
+        :raises NotFound: the host has no SSD cache, or the volume is not
+            attached
         """
         self._ask('POST', _volume_path(volume_id) + '/expected',
                   {'host': host}, timeout=timeout)
@@ -394,8 +388,8 @@ class LocalClient:
         :param seconds: to wait; it continues after that
         :param leaves: the server leaves now, and not only may; then the
             volume is so until :meth:`give_volume_back` or it is attached
-        :raises NotFound: the host has no SSD cache, the volume is not
-            attached, or the agent is older than this call
+        :raises NotFound: the host has no SSD cache, or the volume is not
+            attached
         :raises Busy: it takes longer
         :raises Conflict: the volume cannot be written
         """
@@ -406,8 +400,7 @@ class LocalClient:
     def give_volume_back(self, volume_id: str, timeout: float = 60.0) -> None:
         """Let a volume be in write-back again, as its server stays.
 
-        :raises NotFound: the host has no SSD cache, or the agent is older
-            than this call
+        :raises NotFound: the host has no SSD cache
         """
         self._ask('DELETE', _volume_path(volume_id) + '/leave',
                   timeout=timeout)
@@ -418,8 +411,7 @@ class LocalClient:
         What this host's SSD cache kept of it over a start of this host is
         lost, and does not replace what the other host wrote.
 
-        :raises NotFound: the host has no SSD cache, or the agent is older
-            than this call
+        :raises NotFound: the host has no SSD cache
         :raises Conflict: what was written cannot be made durable
         """
         self._ask('POST', _volume_path(volume_id) + '/forgotten',

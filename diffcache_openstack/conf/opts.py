@@ -78,7 +78,7 @@ def _unlisted_messaging_opts() -> dict[str, list[cfg.Opt]]:
     """Return groups that oslo.messaging registers only globally.
 
     It reads them from every configuration passed to it, so ours need them
-    too. Older versions lack one or both.
+    too. Some of its versions lack one or both.
     """
     found = {}
     for module, group in (('_metrics', 'oslo_messaging_metrics'),

@@ -146,7 +146,7 @@ class LazyBases:
         :param leave: has servers open a base image that is a file now;
             returns whether no server reads what was there before
         """
-        for served in self._all_served():
+        for served in self._client.lazy():
             try:
                 self._look_at(served, folder, name_of, locked, leave)
             except OSError as error:
@@ -182,12 +182,6 @@ class LazyBases:
         for server_id in served.get('servers', []):
             if not files.is_there(instances / server_id):
                 self._client.remove_lazy_server(server_id)
-
-    def _all_served(self) -> list[dict[str, typing.Any]]:
-        try:
-            return self._client.lazy()
-        except exceptions.NotFound:
-            return []  # The agent is older than this call.
 
     def _replace(self, wanted: sources.Wanted, base: pathlib.Path,
                  locked: Locked) -> None:
@@ -225,7 +219,6 @@ class LazyBases:
 
 def _wanted(image_id: str, served: dict[str, typing.Any]) -> sources.Wanted:
     """Return the image, or version, to deliver for an image served."""
-    # Agents of earlier releases name no versions.
     version = served.get('version') or {}
     return sources.Wanted(
         image_id, sources.ACTIVE, sources.RAW, None, None,

@@ -108,17 +108,6 @@ class LazyTest(base.TestCase):
         return self.tally.summary()['lazy']
 
 
-class TestOldAgent(LazyTest):
-
-    def test_an_agent_that_serves_no_image_while_it_arrives(self):
-        def unknown():
-            raise exceptions.NotFound('/v1/lazy is unknown')
-
-        self.client.lazy = unknown
-        self.look()
-        self.assertEqual([], self.client.released)
-
-
 class TestRestarts(LazyTest):
     """An agent that is being restarted."""
 
