@@ -26,7 +26,7 @@ import numpy as np
 
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import demand
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import replan
 
 

@@ -25,7 +25,7 @@ from bench.harness import errors
 from bench.harness import processes
 from bench.harness import runs
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import lookup
 from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import replan
@@ -232,9 +232,9 @@ def scale(run: runs.Run) -> None:
 
 _HUGE = """
 import json, sys, time
+from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement import workloads
 from testing import cache_policies
-from diffcache_openstack.placement.solvers import base
 seconds, templates, hosts = map(int, sys.argv[1:])
 shape = workloads.TraceShape(templates, max(1, templates * 1268 // 10000),
                              requests=templates * 10, top=150)

@@ -22,7 +22,7 @@ import dataclasses
 import typing
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.blocks import operands
 
 FILE = 'file'
@@ -100,7 +100,7 @@ def read(image: str) -> FileMap:
     :raises FormatError: it is a damaged qcow2 image
     """
     operands.check_readable(image, 'image')
-    with native.translated(image):
+    with native_errors.translated(image):
         return _map(_native.image_files(image))
 
 
@@ -112,7 +112,7 @@ def read_content(path: str, progress: collections.abc.Callable[
         the reading
     :raises NotFound: the file does not exist or cannot be read
     """
-    with native.translated(path):
+    with native_errors.translated(path):
         return _map(_native.content_files(path, progress))
 
 

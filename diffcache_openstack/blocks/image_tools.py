@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import auto
-from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import block
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.blocks.codecs import registry
-from diffcache_openstack.blocks import native
-from diffcache_openstack.blocks import sketch as sketches
+from diffcache_openstack.blocks import native_errors
+from diffcache_openstack.blocks import sketches
 from diffcache_openstack.common import exceptions
 
 Progress = codec_base.Progress | None
@@ -73,7 +73,7 @@ class _RecipeTarget:
         self.size = opened.size
 
     def read(self, offset: int, length: int) -> bytes:
-        with native.translated():
+        with native_errors.translated():
             return self._opened.read(offset, length)
 
 
@@ -83,7 +83,7 @@ class ImageTools:
     def sign(self, image: pathlib.Path, manifest: pathlib.Path,
              progress: Progress = None) -> dict:
         """Write an image's manifest; returns content_id, size, data_size."""
-        with native.translated():
+        with native_errors.translated():
             return _native.manifest_create(str(image), str(manifest),
                                            progress)
 
@@ -94,14 +94,14 @@ class ImageTools:
 
         :raises IntegrityError: the content differs from its manifest
         """
-        with native.translated():
+        with native_errors.translated():
             return _native.compressed_create(
                 str(content), str(manifest), str(output), level,
                 progress)['bytes']
 
     def hash_file(self, path: pathlib.Path) -> str:
         """Return the BLAKE3 hash of a file: a raw image's content id."""
-        with native.translated():
+        with native_errors.translated():
             return _native.hash_file(str(path))
 
     def make_patch(self, base: pathlib.Path, target: pathlib.Path,
@@ -135,7 +135,7 @@ class ImageTools:
             raise exceptions.FormatError(
                 f'{patch} is a patch of the codec {codec.name}, which does'
                 f' not have the manifest of its target.')
-        with native.translated(str(patch)):
+        with native_errors.translated(str(patch)):
             return _native.patch_manifest(
                 str(base_manifest), str(patch), str(output))['content_id']
 
@@ -153,14 +153,14 @@ class ImageTools:
     def make_recipe(self, content: pathlib.Path, image: pathlib.Path,
                     recipe: pathlib.Path, progress: Progress = None) -> None:
         """Write the recipe that makes an image's file of its raw content."""
-        with native.translated():
+        with native_errors.translated():
             _native.qcow2_patch_create(str(content), str(image), str(recipe),
                                        progress=progress)
 
     def apply_recipe(self, content: pathlib.Path, recipe: pathlib.Path,
                      output: pathlib.Path) -> None:
         """Write the verified file of an image."""
-        with native.translated():
+        with native_errors.translated():
             _native.qcow2_patch_apply(str(content), str(recipe), str(output))
 
     def open_recipe(self, recipe: pathlib.Path, content: pathlib.Path,
@@ -175,7 +175,7 @@ class ImageTools:
         :returns: None if the recipe does not say where each part is; then
             :meth:`apply_recipe` builds the file
         """
-        with native.translated():
+        with native_errors.translated():
             opened = _native.qcow2_open(
                 str(recipe), str(content), None if patch is None
                 else str(patch))
@@ -187,7 +187,7 @@ class ImageTools:
 
         :raises DiffCacheError: it does not
         """
-        with native.translated():
+        with native_errors.translated():
             _native.qcow2_patch_verify(str(content), str(recipe), progress)
 
     def to_raw(self, image: pathlib.Path, output: pathlib.Path,
@@ -197,7 +197,7 @@ class ImageTools:
         :raises InvalidInput: the image names other files, is encrypted or
             absurd; no file that it names was opened
         """
-        with native.translated():
+        with native_errors.translated():
             return _native.qcow2_to_raw(str(image), str(output), progress)[
                 'content_id']
 
@@ -206,7 +206,7 @@ class ImageTools:
 
         :raises InvalidInput: it is, and must not be used
         """
-        with native.translated():
+        with native_errors.translated():
             return _native.qcow2_probe(str(image))[0]
 
     def disk_size(self, image: pathlib.Path) -> int:
@@ -214,7 +214,7 @@ class ImageTools:
 
         :raises InvalidInput: the image must not be used
         """
-        with native.translated():
+        with native_errors.translated():
             return _native.qcow2_probe(str(image))[1]
 
     def data_size(self, image: pathlib.Path) -> int:
@@ -222,7 +222,7 @@ class ImageTools:
 
         :raises InvalidInput: the image must not be used
         """
-        with native.translated():
+        with native_errors.translated():
             return _native.qcow2_data_size(str(image))
 
     def sketch(self, image: pathlib.Path, output: pathlib.Path,
@@ -245,7 +245,7 @@ class ImageTools:
         :param chunks: numbers of chunks of ``base``
         :param chunk_bytes: of a chunk of either image; a multiple of 4096
         """
-        with native.translated():
+        with native_errors.translated():
             return CommonBlocks(*_native.common_blocks_find(
                 str(base), str(target), chunks, chunk_bytes, progress))
 

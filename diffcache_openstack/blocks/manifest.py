@@ -20,7 +20,7 @@ from collections.abc import Callable
 import dataclasses
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.blocks import operands
 
 
@@ -43,7 +43,7 @@ def content_id(image: str) -> str:
     :raises NotFound: the image does not exist or cannot be read
     """
     operands.check_readable(image, 'image')
-    with native.translated():
+    with native_errors.translated():
         return _native.hash_file(image)
 
 
@@ -57,7 +57,7 @@ def guest_content_id(image: str) -> str:
     :raises FormatError: it is a damaged qcow2 image
     """
     operands.check_readable(image, 'image')
-    with native.translated(image):
+    with native_errors.translated(image):
         return _native.qcow2_content_id(image)
 
 
@@ -72,7 +72,8 @@ def create(image: str, manifest: str,
     """
     operands.check_readable(image, 'image')
     operands.check_output(manifest, image=image)
-    with operands.translate_os_errors(manifest), native.translated(image):
+    with operands.translate_os_errors(manifest), \
+            native_errors.translated(image):
         return ManifestInfo(**_native.qcow2_manifest_create(
             image, manifest, progress))
 
@@ -84,7 +85,7 @@ def read(manifest: str) -> ManifestInfo:
     :raises FormatError: it is damaged or another file
     """
     operands.check_readable(manifest, 'manifest')
-    with native.translated(manifest):
+    with native_errors.translated(manifest):
         return ManifestInfo(**_native.manifest_info(manifest))
 
 
@@ -97,7 +98,7 @@ def verify(manifest: str, image: str) -> None:
     """
     operands.check_readable(manifest, 'manifest')
     operands.check_readable(image, 'image')
-    with native.translated():
+    with native_errors.translated():
         _native.manifest_verify(manifest, image)
 
 
@@ -109,5 +110,5 @@ def convert_to_raw(image: str, output: str) -> ManifestInfo:
     """
     operands.check_readable(image, 'image')
     operands.check_output(output, image=image)
-    with operands.translate_os_errors(output), native.translated(image):
+    with operands.translate_os_errors(output), native_errors.translated(image):
         return ManifestInfo(**_native.qcow2_to_raw(image, output))

@@ -16,9 +16,9 @@ import os
 import time
 from typing import Sequence
 
-from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.blocks import operands
-from diffcache_openstack.blocks import sketch
+from diffcache_openstack.blocks import sketches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,25 +80,25 @@ def estimate(images: Sequence[str],
     """Estimate the block patch size of every ordered pair of ``images``.
 
     :param images: paths of raw or qcow2 images, at least two
-    :raises: what :meth:`diffcache_openstack.blocks.sketch.Sketch.of` raises
+    :raises: what :meth:`diffcache_openstack.blocks.sketches.Sketch.of` raises
     """
     sizes = [operands.check_readable(image, 'image') for image in images]
     total = _Total(progress, sizes)
     started, cpu_before = time.monotonic(), _cpu_seconds()
-    sketches = []
+    samples = []
     for image, size in zip(images, sizes):
-        sketches.append(sketch.Sketch.of(
+        samples.append(sketches.Sketch.of(
             image,
             lambda done, of, size=size:  # type: ignore[misc]
             total.report(done / of, size)))
         total.finish(size)
     sketched, cpu_after = time.monotonic(), _cpu_seconds()
-    rows = sketch.matrix(sketches)
+    rows = sketches.matrix(samples)
     ended = time.monotonic()
     return Estimates(
         pairs=[
             Pair(images[base], images[target], row[target],
-                 sketches[target].data_size)
+                 samples[target].data_size)
             for base, row in enumerate(rows)
             for target in range(len(images)) if target != base],
         images=len(images),

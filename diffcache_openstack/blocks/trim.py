@@ -22,7 +22,7 @@ import os
 from typing import Any, Callable
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.blocks import operands
 from diffcache_openstack.blocks import qemu_img
 from diffcache_openstack.common import files
@@ -67,11 +67,11 @@ def trim(image: str, output: str, output_format: str | None = None,
     """
     operands.check_readable(image, 'image')
     operands.check_output(output, image=image)
-    with native.translated(image):
+    with native_errors.translated(image):
         is_qcow2, _ = _native.qcow2_probe(image)
     output_format = output_format or (QCOW2 if is_qcow2 else RAW)
     write = _write_raw if output_format == RAW else _write_qcow2
-    with operands.translate_os_errors(output), native.translated(image):
+    with operands.translate_os_errors(output), native_errors.translated(image):
         found = write(image, output, progress)
     return Trimmed(
         output=output, output_format=output_format,

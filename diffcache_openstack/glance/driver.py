@@ -32,7 +32,7 @@ from oslo_utils import uuidutils
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.glance import agent as agents
+from diffcache_openstack.glance import agents
 from diffcache_openstack.glance import fills
 from diffcache_openstack.glance import options
 from diffcache_openstack.glance import reading

@@ -19,7 +19,7 @@ import collections.abc
 import logging
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.glance import agent as agents
+from diffcache_openstack.glance import agents
 from diffcache_openstack.glance import fills
 
 LOG = logging.getLogger(__name__)

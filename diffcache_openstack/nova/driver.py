@@ -40,8 +40,8 @@ from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import lazy_guests
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import resuming
-from diffcache_openstack.nova import source as sources
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import sources
+from diffcache_openstack.nova import tallies
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.nova import volume_waits
 from diffcache_openstack.nova import volumes

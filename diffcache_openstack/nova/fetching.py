@@ -26,8 +26,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import boot_modes
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import options
-from diffcache_openstack.nova import source as sources
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import sources
+from diffcache_openstack.nova import tallies
 from nova.compute import utils as compute_utils
 from nova import exception as nova_exception
 from nova.virt import images

@@ -17,7 +17,7 @@ import typing
 
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.nova import options
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import tallies
 
 LOG = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.nova import boot_modes
-from diffcache_openstack.nova import source as sources
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import sources
+from diffcache_openstack.nova import tallies
 
 LOG = logging.getLogger(__name__)
 

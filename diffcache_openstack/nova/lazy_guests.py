@@ -25,7 +25,7 @@ from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import base_nodes
 from diffcache_openstack.nova import domains
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import tallies
 
 LOG = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import domains
 from diffcache_openstack.nova import lazy_disks
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import tallies
 from diffcache_openstack.nova import volume_nodes
 from diffcache_openstack.objects import volume_specs as qos
 from diffcache_openstack.ssdcache.engines import base as engines

@@ -31,9 +31,9 @@ import typing
 
 import numpy as np
 
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import lookup
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
 
 # Rooms are tried in steps of this share of the capacity. What a choice within

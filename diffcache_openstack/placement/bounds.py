@@ -14,8 +14,8 @@
 import numpy as np
 
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 
 
 def unlimited(instance: instances.Instance, hops: int = 1) -> float:

@@ -23,9 +23,9 @@ import dataclasses
 import numpy as np
 
 from diffcache_openstack import _native
-from diffcache_openstack.placement import arrays as native_arrays
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import native_arrays
+from diffcache_openstack.placement import placements
 
 # By how much a link is slowed down to see what uses it.
 _SLOWER = 1e-6

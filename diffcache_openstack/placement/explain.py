@@ -13,9 +13,9 @@
 
 import dataclasses
 
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import lookup
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import auto
 
 

@@ -21,8 +21,8 @@ import dataclasses
 import math
 
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import base
 

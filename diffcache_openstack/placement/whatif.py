@@ -17,7 +17,7 @@ import dataclasses
 import numpy as np
 
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement.solvers import base
 
 

@@ -19,7 +19,7 @@ import dataclasses
 import numpy as np
 
 from diffcache_openstack.placement import demand
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 
 # Least-squares line through the patching times of Table II over the patch
 # sizes of Table I: seconds, seconds per MB.

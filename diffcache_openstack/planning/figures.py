@@ -13,8 +13,8 @@
 
 from diffcache_openstack.common import units
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
 
 

@@ -28,9 +28,9 @@ from diffcache_openstack.common import time_windows
 from diffcache_openstack.common import units
 from diffcache_openstack import objects
 from diffcache_openstack.placement import demand
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import objectives
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.planning import site_state

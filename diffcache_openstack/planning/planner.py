@@ -29,7 +29,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import objectives
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.placement.solvers import base as solvers

@@ -17,7 +17,7 @@ a boot reads a part of it, and some of that may be here in a boot set.
 
 import typing
 
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.prefetch import boots
 from diffcache_openstack.sites import view as views
 

@@ -18,7 +18,7 @@ moment of the request, by what is really held, rather than once for a plan.
 import dataclasses
 import math
 
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import ways
 from diffcache_openstack.sites import view as views
 

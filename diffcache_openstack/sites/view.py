@@ -22,7 +22,7 @@ import math
 import typing
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import ways
 
 TEMPLATES = 'templates'

@@ -45,7 +45,7 @@ from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
-from diffcache_openstack.nova import source as sources
+from diffcache_openstack.nova import sources
 
 MIB = 1 << 20
 ETC = pathlib.Path('/etc/diffcache')

@@ -16,7 +16,7 @@ import pathlib
 import typing
 
 from diffcache_openstack.agent.data_plane import orders
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
@@ -81,8 +81,8 @@ def _part(part: pathlib.Path | orders.RemotePart
 
 def _error(found: dict[str, typing.Any], key: views.Key
            ) -> exceptions.DiffCacheError:
-    if found['error'] != native.SYSTEM_ERROR:
-        return native.meaning_of(found['error'])(found['message'])
+    if found['error'] != native_errors.SYSTEM_ERROR:
+        return native_errors.meaning_of(found['error'])(found['message'])
     try:
         with files.read_errors(key):
             raise OSError(found['errno'], found['message'])

@@ -14,7 +14,7 @@
 import pathlib
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view as views
 
@@ -25,7 +25,7 @@ class NativeInspector:
     def quick(self, key: views.Key, path: pathlib.Path,
               manifest: pathlib.Path) -> None:
         """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
-        with native.translated():
+        with native_errors.translated():
             if key.kind == views.PATCHES:
                 _native.patch_info(str(path))
             elif key.kind == views.RECIPES:
@@ -42,7 +42,7 @@ class NativeInspector:
     def deep(self, key: views.Key, path: pathlib.Path,
              manifest: pathlib.Path) -> None:
         """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
-        with native.translated():
+        with native_errors.translated():
             if key.kind in (views.PATCHES, views.RECIPES):
                 found = _native.hash_file(str(path))
                 if found != key.id:

@@ -28,7 +28,7 @@ import typing
 from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import documents
 from diffcache_openstack.agent.data_plane import orders
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class DataPlane:
     def __init__(self, root: pathlib.Path, name: str, listen: str,
                  key: bytes | None, **options: typing.Any) -> None:
         self.name = name
-        with native.translated():
+        with native_errors.translated():
             self._native = _native.DataPlane(str(root), name, listen, key,
                                              **options)
 
@@ -108,7 +108,7 @@ class DataPlane:
             that arrives by other means; what came is kept and resumed
         :raises InvalidInput: the order makes no sense
         """
-        with native.translated():
+        with native_errors.translated():
             text = self._native.deliver(
                 documents.dump_order(order), handle, progress)
         delivery, warnings = documents.load_delivery(text, order.key)
@@ -127,7 +127,7 @@ class DataPlane:
 
         :raises DiffCacheError: it could not be announced
         """
-        with native.translated():
+        with native_errors.translated():
             expectation = self._native.expect(*key)
         _log(expectation.warnings)
         try:
@@ -140,7 +140,7 @@ class DataPlane:
 
         The site map will list it later, and only if it is held.
         """
-        with native.translated():
+        with native_errors.translated():
             _log(self._native.offer(*key))
 
     def announce(self, key: views.Key, stage: orders.Stage
@@ -149,7 +149,7 @@ class DataPlane:
 
         :raises DiffCacheError: that is not possible now
         """
-        with native.translated():
+        with native_errors.translated():
             announced = self._native.announce(*key, stage)
         _log(announced.warnings)
         return announced
@@ -159,7 +159,7 @@ class DataPlane:
 
         :raises DiffCacheError: a host gave no sensible answer
         """
-        with native.translated():
+        with native_errors.translated():
             found, warnings = self._native.announced(*key, stage)
         _log(warnings)
         return found
@@ -167,12 +167,12 @@ class DataPlane:
     def lend(self, key: views.Key, path: pathlib.Path,
              seconds: float) -> None:
         """Let peers read a file for a while, or until it changes."""
-        with native.translated():
+        with native_errors.translated():
             self._native.lend(*key, str(path), float(seconds))
 
     def end_lending(self, key: views.Key) -> None:
         """Stop lending a file to peers."""
-        with native.translated():
+        with native_errors.translated():
             self._native.end_lending(*key)
 
     def stop_lending(self) -> bool:
@@ -191,12 +191,12 @@ class DataPlane:
 
         :raises DiffCacheError: it cannot be opened, or has another size
         """
-        with native.translated():
+        with native_errors.translated():
             self._native.borrow(*key, str(path), str(manifest))
 
     def give_back(self, key: views.Key) -> None:
         """Serve a borrowed file no longer."""
-        with native.translated():
+        with native_errors.translated():
             self._native.give_back(*key)
 
     def attach(self, key: views.Key, folder: pathlib.Path) -> None:
@@ -208,12 +208,12 @@ class DataPlane:
         :param folder: of the image, in the state of diffcached
         :raises DiffCacheError: it cannot be opened
         """
-        with native.translated():
+        with native_errors.translated():
             self._native.attach(*key, str(folder))
 
     def detach(self, key: views.Key) -> None:
         """Serve an image of diffcached no longer."""
-        with native.translated():
+        with native_errors.translated():
             self._native.detach(*key)
 
     def take_changed(self) -> list[views.Key]:
@@ -270,7 +270,7 @@ class DataPlane:
 
     def set_rate(self, rate: float | None) -> None:
         """Change the limit of what this host sends, bytes/s."""
-        with native.translated():
+        with native_errors.translated():
             self._native.set_rate(rate)
 
     def set_keys(self, keys: orders.Keys) -> None:
@@ -278,7 +278,7 @@ class DataPlane:
 
         :raises InvalidInput: a key cannot be used; the old ones still are
         """
-        with native.translated():
+        with native_errors.translated():
             self._native.set_keys(*keys.signing, list(keys.accepted))
 
     def reload_tls(self) -> None:
@@ -286,7 +286,7 @@ class DataPlane:
 
         :raises InvalidInput: they cannot be used; the old ones still are
         """
-        with native.translated():
+        with native_errors.translated():
             self._native.reload_tls()
 
     def take_complaints(self) -> list[tuple[str, str, int]]:

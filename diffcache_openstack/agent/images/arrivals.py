@@ -39,7 +39,7 @@ from diffcache_openstack.agent.images import sources as site_sources
 from diffcache_openstack.agent.images import transfers as transfer
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import ways
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views

@@ -24,7 +24,7 @@ from diffcache_openstack.agent.images.limits import throttle as throttles
 from diffcache_openstack.agent.images import new_images
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.state import site_map as maps
-from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views

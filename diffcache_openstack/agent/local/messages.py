@@ -26,7 +26,7 @@ from werkzeug import wrappers
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent_client import local_client
-from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects

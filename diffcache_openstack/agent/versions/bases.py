@@ -17,7 +17,7 @@ import pathlib
 import threading
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common import threads
@@ -61,7 +61,7 @@ class BaseIds:
             found = self._find(image, mark)
             if found is not None:
                 return found
-            with native.translated():
+            with native_errors.translated():
                 content_id = _native.qcow2_content_id(image, progress)
             with self._lock:
                 self._known[str(image)] = [*mark, content_id]

@@ -21,7 +21,7 @@ import typing
 from xml.etree import ElementTree
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import qemu_monitor
 from diffcache_openstack.versions.disks import disk_files
@@ -195,7 +195,7 @@ class Guests:
         """
         if kind != 'qcow2':
             return None
-        with disk_files.reading(path) as opened, native.translated():
+        with disk_files.reading(path) as opened, native_errors.translated():
             backing = _native.version_disk_info(opened, kind)['backing']
         if backing is None:
             return None

@@ -26,9 +26,9 @@ import tempfile
 from typing import Sequence
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.blocks.codecs import registry
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
 
@@ -171,7 +171,7 @@ class _Contest:
                 // _WORTH:
             return (f'the smallest patch has {size} bytes, and it reads both'
                     f' images to the end, holes too')
-        with native.translated():
+        with native_errors.translated():
             sample = _native.overlap_estimate(
                 self._base, self._target, _window(self._base), _SAMPLE,
                 self._progress)

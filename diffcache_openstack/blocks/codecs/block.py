@@ -20,10 +20,10 @@ and patch without being built: see :class:`diffcache_openstack._native
 import os
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.blocks.codecs import native_codec
 from diffcache_openstack.blocks import manifest
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
 
@@ -38,13 +38,13 @@ class _TargetReader:
     """A target read through base and patch; each leaf is verified."""
 
     def __init__(self, base: str, patch: str, manifest: str) -> None:
-        with native.translated(patch):
+        with native_errors.translated(patch):
             self._view = _native.PatchView(base, patch, manifest)
         self.size = self._view.size
 
     def read(self, offset: int, length: int) -> bytes:
         """See :class:`~.base.Reader`."""
-        with native.translated():
+        with native_errors.translated():
             return self._view.read(offset, length)
 
 
@@ -75,7 +75,8 @@ class BlockCodec(native_codec.NativeCodec):
             raise codec_base.other_base(
                 base.path, f'{found} (as {base.manifest} says)', patch,
                 self.wanted_base(info))
-        with operands.translate_os_errors(output), native.translated(patch):
+        with operands.translate_os_errors(output), \
+                native_errors.translated(patch):
             _native.patch_apply_verified(base.path, base.manifest, patch,
                                          output, progress)
         return info

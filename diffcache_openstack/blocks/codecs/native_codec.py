@@ -15,8 +15,8 @@ import abc
 import contextlib
 from typing import Any, Callable, ClassVar, Iterator
 
-from diffcache_openstack.blocks.codecs import base as codec_base
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks.codecs import codec_base
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
 
@@ -82,7 +82,7 @@ class NativeCodec(codec_base.PatchCodec, abc.ABC):
         self.check_image(target, 'target')
         operands.check_output(patch, base=base, target=target)
         level = check_level(level)
-        with operands.translate_os_errors(patch), native.translated():
+        with operands.translate_os_errors(patch), native_errors.translated():
             return to_info(self.native_create(
                 base, target, patch, level, progress))
 
@@ -99,7 +99,7 @@ class NativeCodec(codec_base.PatchCodec, abc.ABC):
 
     def info(self, patch: str) -> codec_base.PatchInfo:
         operands.check_readable(patch, 'patch')
-        with native.translated(patch):
+        with native_errors.translated(patch):
             return to_info(self.native_info(patch))
 
     def verify(self, base: str, patch: str,
@@ -120,11 +120,11 @@ class NativeCodec(codec_base.PatchCodec, abc.ABC):
         more for its content id.
         """
         try:
-            with native.translated(patch):
+            with native_errors.translated(patch):
                 yield
         except exceptions.BaseMismatch as exc:
             wanted = self.wanted_base(self.info(patch))
-            with native.translated(base):
+            with native_errors.translated(base):
                 found = self.native_content_id(base, progress)
             if found == wanted:
                 raise exceptions.BaseMismatch(

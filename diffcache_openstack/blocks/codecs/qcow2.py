@@ -22,9 +22,9 @@ Hashes are those of the files.
 """
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.blocks.codecs import native_codec
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 
 
 class Qcow2Codec(native_codec.NativeCodec):
@@ -40,7 +40,7 @@ class Qcow2Codec(native_codec.NativeCodec):
 
     def check_image(self, image: str, role: str) -> None:
         super().check_image(image, role)
-        with native.translated(image):
+        with native_errors.translated(image):
             _native.qcow2_probe(image)
 
     def wanted_base(self, info: codec_base.PatchInfo) -> str:

@@ -30,9 +30,9 @@ import struct
 from typing import Any
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.blocks.codecs import librsync
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -309,7 +309,7 @@ class RdiffCodec(codec_base.PatchCodec):
 
 
 def _hash(path: str) -> str:
-    with native.translated():
+    with native_errors.translated():
         return _native.hash_file(path)
 
 

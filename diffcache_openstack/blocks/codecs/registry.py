@@ -19,7 +19,7 @@ import functools
 
 import stevedore
 
-from diffcache_openstack.blocks.codecs import base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
 
@@ -27,7 +27,7 @@ NAMESPACE = 'diffcache.patch.codecs'
 
 
 @functools.cache
-def _codecs() -> dict[str, base.PatchCodec]:
+def _codecs() -> dict[str, codec_base.PatchCodec]:
     manager = stevedore.ExtensionManager(NAMESPACE)
     return {extension.name: extension.plugin() for extension in manager}
 
@@ -42,7 +42,7 @@ def random_access_names() -> list[str]:
     return [name for name in names() if get(name).random_access]
 
 
-def get(name: str) -> base.PatchCodec:
+def get(name: str) -> codec_base.PatchCodec:
     """Return the codec called ``name``.
 
     :raises InvalidInput: no such codec is installed
@@ -55,7 +55,7 @@ def get(name: str) -> base.PatchCodec:
             f'{", ".join(names())}.') from exc
 
 
-def detect(patch: str) -> base.PatchCodec:
+def detect(patch: str) -> codec_base.PatchCodec:
     """Return the codec of ``patch``, detected from its first bytes.
 
     :raises NotFound: the patch does not exist or cannot be read
@@ -63,7 +63,7 @@ def detect(patch: str) -> base.PatchCodec:
     """
     operands.check_readable(patch, 'patch')
     with open(patch, 'rb') as stream:
-        head = stream.read(base.HEAD_SIZE)
+        head = stream.read(codec_base.HEAD_SIZE)
     for codec in _codecs().values():
         if codec.recognises(head):
             return codec

@@ -19,7 +19,7 @@ from typing import Any
 from cliff import columns
 
 from diffcache_openstack.blocks.codecs import auto
-from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import matrix
 from diffcache_openstack.cmd.toolbox import progress

@@ -30,9 +30,9 @@ from diffcache_openstack.common import units
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import explain
 from diffcache_openstack.placement import figures
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import objectives
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement import whatif

@@ -19,10 +19,10 @@ import dataclasses
 import numpy as np
 
 from diffcache_openstack import _native
-from diffcache_openstack.placement import arrays as native_arrays
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import native_arrays
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement.solvers import sites
 

@@ -21,8 +21,8 @@ import typing
 import stevedore
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 
 NAMESPACE = 'diffcache.placement.solvers'
 

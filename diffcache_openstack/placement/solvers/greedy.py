@@ -27,8 +27,8 @@ import numpy as np
 
 from diffcache_openstack.placement import bounds
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement.solvers import sites
 

@@ -41,8 +41,8 @@ import numpy as np
 import pulp
 
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement.solvers import sites

@@ -14,8 +14,8 @@
 import collections.abc
 import dataclasses
 
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import base
 
 

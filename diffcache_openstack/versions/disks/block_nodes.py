@@ -21,7 +21,7 @@ import pathlib
 from typing import Any
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.blocks import native_errors
 
 
 def file_name(disk: pathlib.Path, disk_format: str,

@@ -29,7 +29,7 @@ from typing import Protocol
 from typing import Sequence
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import locks

@@ -18,7 +18,7 @@ import pathlib
 import threading
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import store_access

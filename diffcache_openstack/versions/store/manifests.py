@@ -25,7 +25,7 @@ from typing import Any
 from typing import Callable
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.store import bases

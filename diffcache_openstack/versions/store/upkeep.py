@@ -24,7 +24,7 @@ from typing import Iterator
 from typing import Sequence
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums

@@ -39,7 +39,7 @@ from diffcache_openstack.common import keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import migration
-from diffcache_openstack.nova import source as sources
+from diffcache_openstack.nova import sources
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.sites import view
 from tests import base

@@ -28,7 +28,7 @@ import tempfile
 import hypothesis
 from hypothesis import strategies
 
-from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import manifest
 from diffcache_openstack.common import exceptions

@@ -78,7 +78,7 @@ class TestMain(base.TestCase):
     # its stop does not end.
     BUSY = """
 import atexit, os, signal, sys, threading
-from diffcache_openstack.blocks import sketch
+from diffcache_openstack.blocks import sketches
 from diffcache_openstack.cmd import services
 from diffcache_openstack.common import service
 

@@ -12,7 +12,7 @@
 import contextlib
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.glance import agent as agents
+from diffcache_openstack.glance import agents
 from diffcache_openstack.glance import fills
 from diffcache_openstack.glance import reading
 from tests import base

@@ -40,8 +40,8 @@ from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import options
-from diffcache_openstack.nova import source as sources
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import sources
+from diffcache_openstack.nova import tallies
 
 IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
 NAME = 'base'

@@ -16,7 +16,7 @@ import types
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import final_saves
 from diffcache_openstack.nova import options
-from diffcache_openstack.nova import tally
+from diffcache_openstack.nova import tallies
 from tests import base
 
 SERVER = types.SimpleNamespace(uuid='a-server', project_id='p',
@@ -42,7 +42,7 @@ class TestSaver(base.TestCase):
     def setUp(self):
         super().setUp()
         self.client = Client()
-        self.tally = tally.Tally(self.directory / 'counts.json')
+        self.tally = tallies.Tally(self.directory / 'counts.json')
 
     def save(self, trigger=final_saves.DELETE, unknown=options.GO):
         saver = final_saves.Saver(self.client, self.tally, 60.0, unknown)
@@ -71,7 +71,7 @@ class TestSaver(base.TestCase):
         self.save()
         self.assertEqual({'ServiceUnavailable': 1, 'ValueError': 1},
                          self.unsaved())
-        again = tally.Tally(self.directory / 'counts.json')
+        again = tallies.Tally(self.directory / 'counts.json')
         self.assertEqual(self.unsaved(), again.summary()['unsaved'])
 
     def test_agent_that_is_away_blocks_if_the_operator_wants_that(self):

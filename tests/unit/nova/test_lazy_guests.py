@@ -23,7 +23,7 @@ except ImportError as error:
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.nova import lazy_guests
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import tallies
 from tests import base
 from tests.unit.nova import test_base_nodes as nodes
 

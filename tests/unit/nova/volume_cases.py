@@ -19,7 +19,7 @@ from tests.unit.nova import needs  # Before Nova itself, which may be missing.
 from nova.objects import block_device
 from nova.virt.libvirt import config as vconfig
 
-from diffcache_openstack.nova import tally
+from diffcache_openstack.nova import tallies
 from diffcache_openstack.nova import volumes
 from diffcache_openstack.ssdcache import write_back_notes
 
@@ -91,7 +91,7 @@ class VolumesTest(needs.NovaTest):
             self.addCleanup(setattr, disk, name, getattr(disk, name))
         volumes.install()
         self.client = mock.Mock()
-        self.tally = tally.Tally(self.directory / 'tally.json')
+        self.tally = tallies.Tally(self.directory / 'tally.json')
         self.client.attach_volume.return_value = dict(EXPORT)
         self.notes = write_back_notes.Notes(self.directory / 'write_back')
         self.cache = volumes.VolumeCache(self.client, self.tally, self.notes)

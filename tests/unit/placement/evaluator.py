@@ -14,7 +14,7 @@
 import collections
 import itertools
 
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import placements
 
 
 def fetch_seconds(instance, megabytes, holders, host, far=None):

@@ -18,7 +18,7 @@ all that was chosen.
 import numpy as np
 
 from diffcache_openstack.placement import boot_sets
-from diffcache_openstack.placement import instance
+from diffcache_openstack.placement import instances
 
 
 def choose(of, share):
@@ -45,7 +45,7 @@ class _Plain:
 
     def __init__(self, of, rooms):
         self.of = of
-        self.left, self.bytes = rooms.copy(), instance.to_bytes(of.sizes)
+        self.left, self.bytes = rooms.copy(), instances.to_bytes(of.sizes)
         self.chosen = []
         self.saved_s, self.was_full = 0.0, False
 

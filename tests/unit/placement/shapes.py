@@ -17,8 +17,8 @@ import pathlib
 
 import numpy as np
 
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 
 DATA = pathlib.Path(__file__).parent / 'data'
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import numpy as np
 
 from diffcache_openstack.placement import boot_sets
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
 from tests import base
 from tests.unit.placement import plain_boot_sets

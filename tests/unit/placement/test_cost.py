@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies
 
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import lookup
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import placements
 from tests import base
 from tests.unit.placement import evaluator
 from tests.unit.placement import shapes

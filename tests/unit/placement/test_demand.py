@@ -13,7 +13,7 @@
 import numpy as np
 
 from diffcache_openstack.placement import demand
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import workloads
 from testing import cache_policies
 from tests import base

@@ -18,8 +18,8 @@ import numpy as np
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.placement import explain
 from diffcache_openstack.placement import figures
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import base as solvers
 from diffcache_openstack.placement import whatif
 from tests import base

@@ -17,9 +17,9 @@ from hypothesis import settings
 from hypothesis import strategies
 
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import objectives
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import base as solvers
 from tests import base

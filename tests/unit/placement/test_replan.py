@@ -14,8 +14,8 @@ import dataclasses
 
 import numpy as np
 
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import base as solvers
 from tests import base

@@ -19,9 +19,9 @@ from hypothesis import strategies
 import numpy as np
 
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import lookup
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement import ways
 from tests import base
 from tests.unit.placement import evaluator

@@ -12,7 +12,7 @@
 
 import numpy as np
 
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import workloads
 from tests import base
 

@@ -16,9 +16,9 @@ import math
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db.planning import history
 from diffcache_openstack import objects
-from diffcache_openstack.placement import instance
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import objectives
-from diffcache_openstack.placement import placement
+from diffcache_openstack.placement import placements
 from diffcache_openstack.planning import model
 from diffcache_openstack.planning import site_state
 from diffcache_openstack.sites import link_rates
@@ -136,9 +136,9 @@ class TestBuild(ModelTest):
 
     def test_instance_is_valid(self):
         built = self.build()
-        document = instance.to_dict(built.instance)
+        document = instances.to_dict(built.instance)
         self.assertEqual(document,
-                         instance.to_dict(instance.from_dict(document)))
+                         instances.to_dict(instances.from_dict(document)))
 
     def test_same_content_is_one_template(self):
         built = self.build(templates=[template(A), template(A, id='copy')],
@@ -223,12 +223,12 @@ class TestBuild(ModelTest):
         built = self.build(hosts=[host('h1'), objects.Host(
             name='h2', site='edge', role=objects.COMPUTE, capacity=0,
             holdings=held)])
-        self.assertEqual(instance.Held(((0, 2),), ((0, 1, 2),)),
+        self.assertEqual(instances.Held(((0, 2),), ((0, 1, 2),)),
                          built.instance.placed)
 
     def test_plan_in_force_is_placed_too(self):
         built = self.build()
-        items = built.items(placement.Placement.of([(1, 2)]), 1,
+        items = built.items(placements.Placement.of([(1, 2)]), 1,
                             SECONDS)
         self.assertEqual(((1, 2),),
                          built.placed_too(items).instance.placed.templates)
@@ -286,7 +286,7 @@ class TestItems(ModelTest):
     def test_most_valuable_bytes_come_first(self):
         self.set_plain()
         built = self.build(demand=[past('h2', A)] + [past('h2', B)] * 100)
-        items = built.items(placement.Placement.of([(0, 2), (1, 2)]), 1,
+        items = built.items(placements.Placement.of([(0, 2), (1, 2)]), 1,
                             SECONDS)
         self.assertEqual([(B, 0), (A, 1)],
                          [(item.id, item.priority) for item in items])
@@ -295,7 +295,7 @@ class TestItems(ModelTest):
     def test_priorities_are_per_host(self):
         built = self.build()
         items = built.items(
-            placement.Placement.of([(0, 2)], [(0, 1, 1), (0, 1, 2)]), 1,
+            placements.Placement.of([(0, 2)], [(0, 1, 1), (0, 1, 2)]), 1,
             SECONDS)
         by_host = {}
         for item in items:
@@ -304,23 +304,23 @@ class TestItems(ModelTest):
 
     def test_sizes_are_bytes(self):
         built = self.build()
-        items = built.items(placement.Placement.of([(0, 2)], [(0, 1, 1)]), 1,
+        items = built.items(placements.Placement.of([(0, 2)], [(0, 1, 1)]), 1,
                             SECONDS)
         self.assertEqual({A: 1000 * MB, PATCH_AB: 50 * MB},
                          {item.id: item.bytes for item in items})
 
     def test_placement_of_items_is_the_placement(self):
         built = self.build()
-        given = placement.Placement.of([(0, 2), (1, 1)], [(0, 1, 1)])
+        given = placements.Placement.of([(0, 2), (1, 1)], [(0, 1, 1)])
         items = built.items(given, 1, SECONDS)
         self.assertEqual(given, built.placement(items))
 
     def test_what_is_gone_is_not_placed(self):
         built = self.build()
         items = built.items(
-            placement.Placement.of([(0, 2)], [(0, 1, 1)]), 1, SECONDS)
+            placements.Placement.of([(0, 2)], [(0, 1, 1)]), 1, SECONDS)
         later = self.build(hosts=[host('h2')], patches=[])
-        self.assertEqual(placement.Placement.of([(0, 1)]),
+        self.assertEqual(placements.Placement.of([(0, 1)]),
                          later.placement(items))
 
 

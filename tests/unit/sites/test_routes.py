@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies
 
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view
 from tests import base

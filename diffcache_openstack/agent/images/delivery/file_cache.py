@@ -27,7 +27,7 @@ class FileReader:
         self.size = os.fstat(self._fd).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See :class:`~diffcache_openstack.blocks.codecs.base.Reader`."""
+        """See :class:`.codec_base.Reader`."""
         return os.pread(self._fd, length, offset)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ import pathlib
 import threading
 
 from diffcache_openstack.agent.images.delivery import file_cache
-from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 
@@ -110,7 +110,7 @@ class GrowingReader:
         self.size = growing.size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See :class:`~diffcache_openstack.blocks.codecs.base.Reader`.
+        """See :class:`~diffcache_openstack.blocks.codecs.codec_base.Reader`.
 
         :raises DiffCacheError: the writer failed before it came there
         """

@@ -18,7 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies
 
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from diffcache_openstack.placement.solvers import base
 from tests.unit.placement import evaluator
 from tests.unit.placement import shapes

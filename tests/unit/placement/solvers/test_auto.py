@@ -17,8 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies
 
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement import workloads

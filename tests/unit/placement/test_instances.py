@@ -14,7 +14,7 @@ import json
 import os
 import tempfile
 
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 from tests import base
 from tests.unit.placement import shapes
 

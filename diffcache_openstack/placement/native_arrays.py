@@ -13,8 +13,8 @@
 
 import numpy as np
 
-from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import instances
+from diffcache_openstack.placement import placements
 
 
 class Arrays:

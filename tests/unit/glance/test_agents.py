@@ -11,7 +11,7 @@
 #    under the License.
 import fixtures
 
-from diffcache_openstack.glance import agent as agents
+from diffcache_openstack.glance import agents
 from tests import base
 
 

@@ -21,8 +21,8 @@ worth creating can be chosen among very many. The method is described in
 from typing import Sequence
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks.codecs import base as codec_base
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks.codecs import codec_base
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import files
 
@@ -47,7 +47,7 @@ class Sketch:
         :raises FormatError: it is a damaged qcow2 image
         """
         operands.check_readable(image, 'image')
-        with native.translated():
+        with native_errors.translated():
             return cls(_native.Sketch(image, progress))
 
     @classmethod
@@ -58,7 +58,7 @@ class Sketch:
         :raises FormatError: it is no sketch, or a damaged one
         """
         operands.check_readable(path, 'sketch')
-        with open(path, 'rb') as stream, native.translated():
+        with open(path, 'rb') as stream, native_errors.translated():
             return cls(_native.Sketch.from_bytes(stream.read()))
 
     def save(self, path: str) -> None:

@@ -30,7 +30,7 @@ from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common import stand_ins
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import tallies
 
 LOG = logging.getLogger(__name__)
 

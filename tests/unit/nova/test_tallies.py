@@ -14,7 +14,7 @@
 import json
 import os
 
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import tallies
 from tests import base
 
 

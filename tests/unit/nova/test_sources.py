@@ -19,8 +19,8 @@ from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import signatures
-from diffcache_openstack.nova import source as sources
-from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import sources
+from diffcache_openstack.nova import tallies
 from tests import base
 from tests import host_key_files
 from tests.unit.agent_client import test_restarts

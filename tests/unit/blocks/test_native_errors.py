@@ -10,7 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import native_errors
 from diffcache_openstack.common import exceptions
 from tests import base
 
@@ -20,11 +20,11 @@ class ErrorTableTest(base.TestCase):
 
     def test_every_kind_has_a_type_that_is_as_retryable(self):
         for kind, is_retryable in _native.error_kinds():
-            if kind == native.SYSTEM_ERROR:
+            if kind == native_errors.SYSTEM_ERROR:
                 continue
             with self.subTest(kind=kind):
-                self.assertIn(kind, native._MEANING)
-                meaning = native.meaning_of(kind)
+                self.assertIn(kind, native_errors._MEANING)
+                meaning = native_errors.meaning_of(kind)
                 self.assertEqual(
                     is_retryable,
                     issubclass(meaning, exceptions.RetryableError))
@@ -34,16 +34,16 @@ class ErrorTableTest(base.TestCase):
 
     def test_no_type_is_for_a_kind_that_does_not_exist(self):
         kinds = {kind for kind, _ in _native.error_kinds()}
-        self.assertEqual(set(), set(native._MEANING) - kinds)
+        self.assertEqual(set(), set(native_errors._MEANING) - kinds)
 
     def test_every_kind_is_raised_as_an_exception_of_its_name(self):
         for kind, _ in _native.error_kinds():
-            if kind == native.SYSTEM_ERROR:
+            if kind == native_errors.SYSTEM_ERROR:
                 continue
             with self.subTest(kind=kind):
                 raised = getattr(_native, kind)
                 self.assertTrue(issubclass(raised, _native.NativeError))
-                error = self.assertRaises(native.meaning_of(kind),
+                error = self.assertRaises(native_errors.meaning_of(kind),
                                           self.raise_translated, raised)
                 self.assertIn('reason', str(error))
 
@@ -68,7 +68,7 @@ class ErrorTableTest(base.TestCase):
                 self.assertEqual((expected, retryable), (kind, kinds[kind]))
 
     def raise_translated(self, raised):
-        with native.translated():
+        with native_errors.translated():
             raise raised('reason')
 
     def test_a_full_disk_and_a_cancelled_call_may_be_repeated(self):
@@ -79,4 +79,4 @@ class ErrorTableTest(base.TestCase):
 
     def test_an_unknown_kind_is_permanent(self):
         self.assertIs(exceptions.PermanentError,
-                      native.meaning_of('Unheard'))
+                      native_errors.meaning_of('Unheard'))

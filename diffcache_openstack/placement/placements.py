@@ -18,7 +18,7 @@ import typing
 import numpy as np
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import instances
 
 
 class PlacementError(exceptions.InvalidInput):

@@ -14,7 +14,7 @@
 import random
 
 from diffcache_openstack.blocks import matrix
-from diffcache_openstack.blocks import sketch
+from diffcache_openstack.blocks import sketches
 from diffcache_openstack.common import exceptions
 from tests import base
 
@@ -31,7 +31,7 @@ class SketchTest(base.TestCase):
             + noise.randbytes(81_920)))
 
     def test_estimates(self):
-        first, second = map(sketch.Sketch.of, (self.first, self.second))
+        first, second = map(sketches.Sketch.of, (self.first, self.second))
         self.assertEqual(800_000, first.size)
         self.assertLess(first.patch_size_from(first), 2000)
         # What is new to each, and noise does not compress.
@@ -41,35 +41,35 @@ class SketchTest(base.TestCase):
             390_000, first.patch_size_from(second), delta=30_000)
 
     def test_a_sketch_can_be_kept(self):
-        first, second = map(sketch.Sketch.of, (self.first, self.second))
+        first, second = map(sketches.Sketch.of, (self.first, self.second))
         kept = str(self.directory / 'kept')
         second.save(kept)
-        again = sketch.Sketch.load(kept)
+        again = sketches.Sketch.load(kept)
         self.assertEqual(second.data_size, again.data_size)
         self.assertEqual(second.patch_size_from(first),
                          again.patch_size_from(first))
 
     def test_damaged_sketches_are_refused(self):
         kept = self.directory / 'kept'
-        sketch.Sketch.of(self.first).save(str(kept))
+        sketches.Sketch.of(self.first).save(str(kept))
         good = kept.read_bytes()
         for bad in (b'', good[:-1], good[:40], b'x' + good[1:],
                     good[:100] + b'\xff' + good[101:]):
             kept.write_bytes(bad)
-            self.assertRaises(exceptions.FormatError, sketch.Sketch.load,
+            self.assertRaises(exceptions.FormatError, sketches.Sketch.load,
                               str(kept))
 
     def test_missing_images_are_named(self):
-        for call in (sketch.Sketch.of, sketch.Sketch.load):
+        for call in (sketches.Sketch.of, sketches.Sketch.load):
             error = self.assertRaises(exceptions.NotFound, call, '/no/image')
             self.assertIn('/no/image', str(error))
 
     def test_the_matrix_is_that_of_the_pairs(self):
         paths = [self.first, self.second, self.first]
-        sketches = [sketch.Sketch.of(path) for path in paths]
-        expected = [[target.patch_size_from(origin) for target in sketches]
-                    for origin in sketches]
-        self.assertEqual(expected, sketch.matrix(sketches))
+        samples = [sketches.Sketch.of(path) for path in paths]
+        expected = [[target.patch_size_from(origin) for target in samples]
+                    for origin in samples]
+        self.assertEqual(expected, sketches.matrix(samples))
 
     def test_estimates_name_their_images_and_cost(self):
         reports = []
