@@ -19,15 +19,15 @@ from openstack import exceptions
 from openstack import proxy
 
 from diffcache_openstack.client.resources import base
-from diffcache_openstack.client.resources import host as _host
-from diffcache_openstack.client.resources import hydration as _hydration
-from diffcache_openstack.client.resources import plan as _plan
-from diffcache_openstack.client.resources import precache_job as _job
-from diffcache_openstack.client.resources import profile as _profile
-from diffcache_openstack.client.resources import request as _request
-from diffcache_openstack.client.resources import site as _site
-from diffcache_openstack.client.resources import template as _template
-from diffcache_openstack.client.resources import volume_cache as _volume
+from diffcache_openstack.client.resources import host
+from diffcache_openstack.client.resources import hydration
+from diffcache_openstack.client.resources import image_request
+from diffcache_openstack.client.resources import plan
+from diffcache_openstack.client.resources import precache_job
+from diffcache_openstack.client.resources import profile
+from diffcache_openstack.client.resources import site
+from diffcache_openstack.client.resources import template
+from diffcache_openstack.client.resources import volume_cache
 from diffcache_openstack.client import version_calls
 
 Listing = collections.abc.Iterator
@@ -48,85 +48,78 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
             exceptions.raise_from_response(response, error_message=detail)
         return response
 
-    def hosts(self, **query: typing.Any) -> Listing[_host.Host]:
+    def hosts(self, **query: typing.Any) -> Listing[host.Host]:
         """List hosts by name."""
-        return self._list(_host.Host, **query)
+        return self._list(host.Host, **query)
 
-    def get_host(self, name: str) -> _host.Host:
+    def get_host(self, name: str) -> host.Host:
         """Return a host."""
-        return self._get(_host.Host, name)
+        return self._get(host.Host, name)
 
     def delete_host(self, name: str) -> None:
         """Remove a host that was retired."""
-        self._delete(_host.Host, name, ignore_missing=False)
+        self._delete(host.Host, name, ignore_missing=False)
 
     def host_objects(self, name: str, **query: typing.Any
-                     ) -> Listing[_host.HeldObject]:
+                     ) -> Listing[host.HeldObject]:
         """List the objects that a host holds."""
-        return self._list(_host.HeldObject, host=base.part(name), **query)
+        return self._list(host.HeldObject, host=base.part(name), **query)
 
-    def holdings(self, **query: typing.Any) -> Listing[_host.Holding]:
+    def holdings(self, **query: typing.Any) -> Listing[host.Holding]:
         """List the objects that hosts hold, by host."""
-        return self._list(_host.Holding, **query)
+        return self._list(host.Holding, **query)
 
     def pending_images(self, name: str, **query: typing.Any
-                       ) -> Listing[_host.PendingImage]:
+                       ) -> Listing[host.PendingImage]:
         """List images that a repository could not add yet."""
-        return self._list(_host.PendingImage, host=base.part(name), **query)
+        return self._list(host.PendingImage, host=base.part(name), **query)
 
     def boot_sets(self, name: str, **query: typing.Any
-                  ) -> Listing[_host.BootSet]:
+                  ) -> Listing[host.BootSet]:
         """List the boot sets that a host has, or that are planned for it."""
-        return self._list(_host.BootSet, host=base.part(name), **query)
+        return self._list(host.BootSet, host=base.part(name), **query)
 
     def volume_caches(self, **query: typing.Any
-                      ) -> Listing[_volume.VolumeCache]:
+                      ) -> Listing[volume_cache.VolumeCache]:
         """List volumes in SSD caches of hosts."""
-        return self._list(_volume.VolumeCache, **query)
+        return self._list(volume_cache.VolumeCache, **query)
 
-    def get_volume_cache(self, volume_id: str) -> _volume.VolumeCache:
+    def get_volume_cache(self, volume_id: str) -> volume_cache.VolumeCache:
         """Return a volume in an SSD cache."""
-        return self._get(_volume.VolumeCache, volume_id)
+        return self._get(volume_cache.VolumeCache, volume_id)
 
     def update_volume_cache(self, volume_id: str, **values: typing.Any
-                            ) -> _volume.VolumeCache:
+                            ) -> volume_cache.VolumeCache:
         """Change settings of a volume; retry after a concurrent change.
 
         :param values: limit, min and max in blocks, weight, priority, mode,
             sla and admission; None removes one
         """
-        for left in reversed(range(_TRIES)):
-            volume = self.get_volume_cache(volume_id)
-            try:
-                return volume.change(self, values)
-            except exceptions.ConflictException:
-                ended = self.get_volume_cache(volume_id)
-                if not left or ended.generation == volume.generation:
-                    raise
-        raise AssertionError('not reached')
+        return self._change(self.get_volume_cache, volume_id, values)
 
     def follow_volume_type(self, volume_id: str, specs: dict[str, str]
-                           ) -> _volume.VolumeCache:
+                           ) -> volume_cache.VolumeCache:
         """Have a volume in use follow its type, which was changed.
 
         :param specs: QoS specs of the type
         """
-        return self._get_resource(_volume.VolumeCache, volume_id).follow(
+        return self._get_resource(volume_cache.VolumeCache, volume_id).follow(
             self, specs)
 
-    def flush_volume_cache(self, volume_id: str) -> _volume.VolumeCache:
+    def flush_volume_cache(self, volume_id: str) -> volume_cache.VolumeCache:
         """Have what only the cache has written back to the volume."""
-        return self._get_resource(_volume.VolumeCache, volume_id).act(
+        return self._get_resource(volume_cache.VolumeCache, volume_id).act(
             self, 'actions', {'action': 'flush'})
 
-    def accept_volume_loss(self, volume_id: str) -> _volume.VolumeCache:
+    def accept_volume_loss(self, volume_id: str) -> volume_cache.VolumeCache:
         """Have flushes succeed although a volume's storage lost blocks."""
-        return self._get_resource(_volume.VolumeCache, volume_id).act(
+        return self._get_resource(volume_cache.VolumeCache, volume_id).act(
             self, 'actions', {'action': 'accept-loss'})
 
-    def invalidate_volume_cache(self, volume_id: str) -> _volume.VolumeCache:
+    def invalidate_volume_cache(self, volume_id: str
+                                ) -> volume_cache.VolumeCache:
         """Have forgotten what is cached of a volume."""
-        return self._get_resource(_volume.VolumeCache, volume_id).act(
+        return self._get_resource(volume_cache.VolumeCache, volume_id).act(
             self, 'actions', {'action': 'invalidate'})
 
     def volume_curve(self, volume_id: str) -> dict[str, typing.Any]:
@@ -134,64 +127,57 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
         return self._document(f'/volume-caches/{base.part(volume_id)}/curve',
                               {})['curve']
 
-    def ssd_caches(self, **query: typing.Any) -> Listing[_volume.SsdCache]:
+    def ssd_caches(self, **query: typing.Any
+                   ) -> Listing[volume_cache.SsdCache]:
         """List SSD caches by host."""
-        return self._list(_volume.SsdCache, **query)
+        return self._list(volume_cache.SsdCache, **query)
 
-    def get_ssd_cache(self, host: str) -> _volume.SsdCache:
+    def get_ssd_cache(self, host: str) -> volume_cache.SsdCache:
         """Return the SSD cache of a host."""
-        return self._get(_volume.SsdCache, host)
+        return self._get(volume_cache.SsdCache, host)
 
-    def profiles(self, **query: typing.Any) -> Listing[_profile.Profile]:
+    def profiles(self, **query: typing.Any) -> Listing[profile.Profile]:
         """List profiles of images by ID, without their rows."""
-        return self._list(_profile.Profile, **query)
+        return self._list(profile.Profile, **query)
 
-    def get_profile(self, profile_id: str) -> _profile.Profile:
+    def get_profile(self, profile_id: str) -> profile.Profile:
         """Return a profile with its rows."""
-        return self._get(_profile.Profile, profile_id)
+        return self._get(profile.Profile, profile_id)
 
-    def import_profile(self, **values: typing.Any) -> _profile.Profile:
+    def import_profile(self, **values: typing.Any) -> profile.Profile:
         """Add rows to a profile, in place of those imported before.
 
         :param values: image_id, label, chunk and rows
         """
-        return self._create(_profile.Profile, **values)
+        return self._create(profile.Profile, **values)
 
     def delete_profile(self, profile_id: str) -> None:
         """Delete a profile, which is learned anew."""
-        self._delete(_profile.Profile, profile_id, ignore_missing=False)
+        self._delete(profile.Profile, profile_id, ignore_missing=False)
 
     def hydrations(self, **query: typing.Any
-                   ) -> Listing[_hydration.Hydration]:
+                   ) -> Listing[hydration.Hydration]:
         """List servers that run from images which are arriving."""
-        return self._list(_hydration.Hydration, **query)
+        return self._list(hydration.Hydration, **query)
 
-    def get_hydration(self, server_id: str) -> _hydration.Hydration:
+    def get_hydration(self, server_id: str) -> hydration.Hydration:
         """Return how far the image is that a server runs from."""
-        return self._get(_hydration.Hydration, server_id)
+        return self._get(hydration.Hydration, server_id)
 
     def update_hydration(self, server_id: str, **values: typing.Any
-                         ) -> _hydration.Hydration:
+                         ) -> hydration.Hydration:
         """Change a hydration; retry after a concurrent change.
 
         :param values: deadline in seconds from now and rate in bytes per
             second, None for none, and paused
         """
-        for left in reversed(range(_TRIES)):
-            found = self.get_hydration(server_id)
-            try:
-                return found.change(self, values)
-            except exceptions.ConflictException:
-                ended = self.get_hydration(server_id)
-                if not left or ended.generation == found.generation:
-                    raise
-        raise AssertionError('not reached')
+        return self._change(self.get_hydration, server_id, values)
 
     def wait_for_hydration(
-            self, hydration: _hydration.Hydration, timeout: float,
+            self, hydration: hydration.Hydration, timeout: float,
             interval: float = 2.0,
             progress: collections.abc.Callable[..., None] | None = None,
-            ) -> _hydration.Hydration:
+            ) -> hydration.Hydration:
         """Wait until the image of a server is whole.
 
         :param timeout: seconds
@@ -209,53 +195,54 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
         return self._wait(look, lambda found: found.state == 'complete',
                           timeout, interval)
 
-    def templates(self, **query: typing.Any) -> Listing[_template.Template]:
+    def templates(self, **query: typing.Any) -> Listing[template.Template]:
         """List the templates of the catalogue by ID."""
-        return self._list(_template.Template, **query)
+        return self._list(template.Template, **query)
 
-    def get_template(self, template_id: str) -> _template.Template:
+    def get_template(self, template_id: str) -> template.Template:
         """Return a template."""
-        return self._get(_template.Template, template_id)
+        return self._get(template.Template, template_id)
 
     def template_locations(self, template_id: str
-                           ) -> Listing[_template.Location]:
+                           ) -> Listing[template.Location]:
         """List the hosts that hold a whole template."""
-        return self._list(_template.Location,
+        return self._list(template.Location,
                           template_id=base.part(template_id))
 
-    def patches(self, **query: typing.Any) -> Listing[_template.Patch]:
+    def patches(self, **query: typing.Any) -> Listing[template.Patch]:
         """List patches by ID; base and target may be lists."""
-        return self._list(_template.Patch, **query)
+        return self._list(template.Patch, **query)
 
     def patch_pairs(self, **query: typing.Any
-                    ) -> Listing[_template.PatchPair]:
+                    ) -> Listing[template.PatchPair]:
         """List the pairs of contents that patches are considered for."""
-        return self._list(_template.PatchPair, **query)
+        return self._list(template.PatchPair, **query)
 
-    def get_patch(self, patch_id: str) -> _template.Patch:
+    def get_patch(self, patch_id: str) -> template.Patch:
         """Return a patch."""
-        return self._get(_template.Patch, patch_id)
+        return self._get(template.Patch, patch_id)
 
-    def plans(self, **query: typing.Any) -> Listing[_plan.Plan]:
+    def plans(self, **query: typing.Any) -> Listing[plan.Plan]:
         """List plans, latest first."""
-        return self._list(_plan.Plan, **query)
+        return self._list(plan.Plan, **query)
 
-    def get_plan(self, plan_id: str) -> _plan.Plan:
+    def get_plan(self, plan_id: str) -> plan.Plan:
         """Return a plan with all its items."""
-        return self._get(_plan.Plan, plan_id)
+        return self._get(plan.Plan, plan_id)
 
-    def create_plan(self, **values: typing.Any) -> _plan.Plan:
+    def create_plan(self, **values: typing.Any) -> plan.Plan:
         """Start to compute a plan as a proposal."""
-        return self._create(_plan.Plan, **values)
+        return self._create(plan.Plan, **values)
 
-    def apply_plan(self, plan: _plan.Plan | str,
-                   generation: int | None = None) -> _plan.Plan:
+    def apply_plan(self, proposal: plan.Plan | str,
+                   generation: int | None = None) -> plan.Plan:
         """Make a proposed plan the current one."""
-        return self._get_resource(_plan.Plan, plan).apply(self, generation)
+        return self._get_resource(plan.Plan, proposal).apply(
+            self, generation)
 
-    def cancel_plan(self, plan: _plan.Plan | str) -> _plan.Plan:
+    def cancel_plan(self, proposal: plan.Plan | str) -> plan.Plan:
         """Discard a proposed plan."""
-        return self._get_resource(_plan.Plan, plan).cancel(self)
+        return self._get_resource(plan.Plan, proposal).cancel(self)
 
     def explain_plan(self, plan_id: str, **query: typing.Any
                      ) -> list[dict[str, typing.Any]]:
@@ -282,18 +269,18 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
             'host': host, 'template_id': template_id, **query})['lookup']
 
     def lookups(self, template_id: str, **query: typing.Any
-                ) -> Listing[_template.Lookup]:
+                ) -> Listing[template.Lookup]:
         """List the cheapest way to an image of each living host, by host."""
-        return self._list(_template.Lookup,
+        return self._list(template.Lookup,
                           template_id=base.part(template_id), **query)
 
-    def requests(self, **query: typing.Any) -> Listing[_request.Request]:
+    def requests(self, **query: typing.Any) -> Listing[image_request.Request]:
         """List past requests, latest first."""
-        return self._list(_request.Request, **query)
+        return self._list(image_request.Request, **query)
 
-    def sites(self, **query: typing.Any) -> Listing[_site.Site]:
+    def sites(self, **query: typing.Any) -> Listing[site.Site]:
         """List sites by name."""
-        return self._list(_site.Site, **query)
+        return self._list(site.Site, **query)
 
     def site_report(self, name: str, **query: typing.Any
                     ) -> dict[str, typing.Any]:
@@ -312,51 +299,45 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
         return self._document('/limits', {'project_id': project_id})['limits']
 
     def precache_jobs(self, **query: typing.Any
-                      ) -> Listing[_job.PrecacheJob]:
+                      ) -> Listing[precache_job.PrecacheJob]:
         """List precache jobs by ID."""
-        return self._list(_job.PrecacheJob, **query)
+        return self._list(precache_job.PrecacheJob, **query)
 
-    def get_precache_job(self, job_id: str) -> _job.PrecacheJob:
+    def get_precache_job(self, job_id: str) -> precache_job.PrecacheJob:
         """Return a precache job."""
-        return self._get(_job.PrecacheJob, job_id)
+        return self._get(precache_job.PrecacheJob, job_id)
 
-    def create_precache_job(self, **values: typing.Any) -> _job.PrecacheJob:
+    def create_precache_job(self, **values: typing.Any
+                            ) -> precache_job.PrecacheJob:
         """Cache images on hosts before they are requested."""
-        return self._create(_job.PrecacheJob, **values)
+        return self._create(precache_job.PrecacheJob, **values)
 
     def update_precache_job(self, job_id: str, **values: typing.Any
-                            ) -> _job.PrecacheJob:
+                            ) -> precache_job.PrecacheJob:
         """Change a job; retry after a concurrent change.
 
         :param values: by the names of the API: ``pinned``, not ``is_pinned``
         """
-        for left in reversed(range(_TRIES)):
-            job = self.get_precache_job(job_id)
-            try:
-                return job.change(self, values)
-            except exceptions.ConflictException:
-                ended = self.get_precache_job(job_id)
-                if not left or ended.generation == job.generation:
-                    raise
-        raise AssertionError('not reached')
+        return self._change(self.get_precache_job, job_id, values)
 
-    def cancel_precache_job(self, job: _job.PrecacheJob | str
-                            ) -> _job.PrecacheJob:
+    def cancel_precache_job(self, job: precache_job.PrecacheJob | str
+                            ) -> precache_job.PrecacheJob:
         """End a job before its time."""
-        return self._get_resource(_job.PrecacheJob, job).cancel(self)
+        return self._get_resource(precache_job.PrecacheJob, job).cancel(self)
 
-    def retry_precache_job(self, job: _job.PrecacheJob | str
-                           ) -> _job.PrecacheJob:
+    def retry_precache_job(self, job: precache_job.PrecacheJob | str
+                           ) -> precache_job.PrecacheJob:
         """Make hosts retry missing objects at once."""
-        return self._get_resource(_job.PrecacheJob, job).retry(self)
+        return self._get_resource(precache_job.PrecacheJob, job).retry(self)
 
     def precache_targets(self, job_id: str, **query: typing.Any
-                         ) -> Listing[_job.Target]:
+                         ) -> Listing[precache_job.Target]:
         """List the progress of a job by host and image."""
-        return self._list(_job.Target, job_id=base.part(job_id), **query)
+        return self._list(precache_job.Target, job_id=base.part(job_id),
+                          **query)
 
     def wait_for_plan(self, plan_id: str, timeout: float,
-                      interval: float = 1.0) -> _plan.Plan:
+                      interval: float = 1.0) -> plan.Plan:
         """Wait until a plan is computed, or failed.
 
         :param timeout: seconds
@@ -369,7 +350,7 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
     def wait_for_fill(
             self, plan_id: str, timeout: float, interval: float = 2.0,
             progress: collections.abc.Callable[..., None] | None = None,
-            ) -> _plan.Plan:
+            ) -> plan.Plan:
         """Wait until hosts hold all that a plan places, or it is replaced.
 
         :param timeout: seconds
@@ -389,7 +370,7 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
     def wait_for_precache_job(
             self, job_id: str, timeout: float, interval: float = 2.0,
             progress: collections.abc.Callable[..., None] | None = None,
-            ) -> _job.PrecacheJob:
+            ) -> precache_job.PrecacheJob:
         """Wait until a job is ready, has ended, or cannot make progress.
 
         :param timeout: seconds
@@ -441,6 +422,23 @@ class Proxy(version_calls.VersionCalls, proxy.Proxy):
         if isinstance(value, str):
             value = base.part(value)
         return super()._get_resource(resource_type, value, **attrs)
+
+    def _change(self, get: collections.abc.Callable[[str], typing.Any],
+                resource_id: str, values: dict[str, typing.Any]
+                ) -> typing.Any:
+        """Change a resource; retry after a concurrent change.
+
+        :raises ConflictException: the service refuses the change itself
+        """
+        for left in reversed(range(_TRIES)):
+            found = get(resource_id)
+            try:
+                return found.change(self, values)
+            except exceptions.ConflictException:
+                if not left or (get(resource_id).generation
+                                == found.generation):
+                    raise
+        raise AssertionError('not reached')
 
     def _wait(self, look, is_done, timeout, interval):
         found = look()

@@ -18,12 +18,11 @@ from openstack import exceptions
 from openstack import proxy
 
 from diffcache_openstack.client.resources import base
-from diffcache_openstack.client.resources import version as _version
+from diffcache_openstack.client.resources import version
 
 Listing = collections.abc.Iterator
 Progress = collections.abc.Callable[[typing.Any], None]
 
-_TRIES = 5
 ENDED = ('done', 'failed', 'cancelled')
 
 
@@ -32,44 +31,38 @@ class VersionCalls(proxy.Proxy):
 
     # Defined by the class that mixes this one in.
     _wait: collections.abc.Callable[..., typing.Any]
+    _change: collections.abc.Callable[..., typing.Any]
 
     def server_versions(self, **query: typing.Any
-                        ) -> Listing[_version.ServerVersion]:
+                        ) -> Listing[version.ServerVersion]:
         """List versions, latest first."""
-        return self._list(_version.ServerVersion, **query)
+        return self._list(version.ServerVersion, **query)
 
-    def get_server_version(self, version_id: str) -> _version.ServerVersion:
+    def get_server_version(self, version_id: str) -> version.ServerVersion:
         """Return a version."""
-        return self._get(_version.ServerVersion, version_id)
+        return self._get(version.ServerVersion, version_id)
 
     def create_server_version(self, **values: typing.Any
-                              ) -> _version.ServerVersion:
+                              ) -> version.ServerVersion:
         """Start to save a server."""
-        return self._create(_version.ServerVersion, **values)
+        return self._create(version.ServerVersion, **values)
 
     def update_server_version(self, version_id: str, **values: typing.Any
-                              ) -> _version.ServerVersion:
+                              ) -> version.ServerVersion:
         """Change a version; retry after a concurrent change.
 
         :param values: by the names of the API
         """
-        for left in reversed(range(_TRIES)):
-            version = self.get_server_version(version_id)
-            try:
-                return version.change(self, values)
-            except exceptions.ConflictException:
-                if not left:
-                    raise
-        raise AssertionError('not reached')
+        return self._change(self.get_server_version, version_id, values)
 
     def delete_server_version(self, version_id: str) -> None:
         """Start to delete a version."""
-        self._delete(_version.ServerVersion, version_id,
+        self._delete(version.ServerVersion, version_id,
                      ignore_missing=False)
 
     def restore_server_version(self, version_id: str,
                                **options: bool | str
-                               ) -> _version.VersionTask:
+                               ) -> version.VersionTask:
         """Start to restore a stopped server to a version.
 
         :param options: ``keep_current``, ``dry_run``, ``method``
@@ -77,7 +70,7 @@ class VersionCalls(proxy.Proxy):
         return self._begin(version_id, 'restore', options)
 
     def export_server_version(self, version_id: str, **options: str
-                              ) -> _version.VersionTask:
+                              ) -> version.VersionTask:
         """Start to export a version as an image.
 
         :param options: ``name``
@@ -85,62 +78,62 @@ class VersionCalls(proxy.Proxy):
         return self._begin(version_id, 'export', options)
 
     def diff_server_versions(self, version_id: str, against: str
-                             ) -> _version.VersionTask:
+                             ) -> version.VersionTask:
         """Start to compare two versions."""
         return self._begin(version_id, 'diff', {'against': against})
 
     def version_tasks(self, **query: typing.Any
-                      ) -> Listing[_version.VersionTask]:
+                      ) -> Listing[version.VersionTask]:
         """List tasks on versions, latest first."""
-        return self._list(_version.VersionTask, **query)
+        return self._list(version.VersionTask, **query)
 
-    def get_version_task(self, task_id: str) -> _version.VersionTask:
+    def get_version_task(self, task_id: str) -> version.VersionTask:
         """Return a task."""
-        return self._get(_version.VersionTask, task_id)
+        return self._get(version.VersionTask, task_id)
 
-    def cancel_version_task(self, task_id: str) -> _version.VersionTask:
+    def cancel_version_task(self, task_id: str) -> version.VersionTask:
         """Cancel a task."""
-        return self._get_resource(_version.VersionTask, task_id).cancel(self)
+        return self._get_resource(version.VersionTask, task_id).cancel(self)
 
     def verify_versions(self, project_id: str | None = None
-                        ) -> _version.VersionTask:
+                        ) -> version.VersionTask:
         """Start to verify a project's whole version store."""
         values = {} if project_id is None else {'project_id': project_id}
         return self._task('/version-tasks/verify', {'verify': values})
 
     def version_policies(self, **query: typing.Any
-                         ) -> Listing[_version.VersionPolicy]:
+                         ) -> Listing[version.VersionPolicy]:
         """List policies by ID."""
-        return self._list(_version.VersionPolicy, **query)
+        return self._list(version.VersionPolicy, **query)
 
-    def get_version_policy(self, policy_id: str) -> _version.VersionPolicy:
+    def get_version_policy(self, policy_id: str) -> version.VersionPolicy:
         """Return a policy."""
-        return self._get(_version.VersionPolicy, policy_id)
+        return self._get(version.VersionPolicy, policy_id)
 
     def set_version_policy(self, **values: typing.Any
-                           ) -> _version.VersionPolicy:
+                           ) -> version.VersionPolicy:
         """Replace the policy of a server or the project."""
-        return self._create(_version.VersionPolicy, **values)
+        return self._create(version.VersionPolicy, **values)
 
     def unset_version_policy(self, policy_id: str) -> None:
         """Delete a policy."""
-        self._delete(_version.VersionPolicy, policy_id,
+        self._delete(version.VersionPolicy, policy_id,
                      ignore_missing=False)
 
     def wait_for_server_version(self, version_id: str, timeout: float,
                                 interval: float = 1.0,
                                 progress: Progress | None = None
-                                ) -> _version.ServerVersion:
+                                ) -> version.ServerVersion:
         """Wait until saving a version has succeeded or failed.
 
         :param timeout: seconds
         :param progress: called with the version's task after each poll
         :raises ResourceTimeout: it takes longer
         """
-        def is_done(version):
-            if progress is not None and version.task:
-                progress(_version.VersionTask(**version.task))
-            return version.state != 'saving'
+        def is_done(found):
+            if progress is not None and found.task:
+                progress(version.VersionTask(**found.task))
+            return found.state != 'saving'
 
         return self._wait(lambda: self.get_server_version(version_id),
                           is_done, timeout, interval)
@@ -148,7 +141,7 @@ class VersionCalls(proxy.Proxy):
     def wait_for_version_task(self, task_id: str, timeout: float,
                               interval: float = 1.0,
                               progress: Progress | None = None
-                              ) -> _version.VersionTask:
+                              ) -> version.VersionTask:
         """Wait until a task has ended.
 
         :param timeout: seconds
@@ -171,6 +164,6 @@ class VersionCalls(proxy.Proxy):
         response = self.post(path, json=document,
                              microversion=base.MAX_MICROVERSION)
         exceptions.raise_from_response(response)
-        return _version.VersionTask.existing(
+        return version.VersionTask.existing(
             connection=self._get_connection(),
             **response.json()['version_task'])

@@ -41,7 +41,6 @@ class ListView(tables.DataTableView):
         return self._more
 
     def get_data(self) -> list:
-        """Return the rows of the page."""
         found: list = []
         with api.reported(self.request, self.failure):
             found, self._more = api.page(
@@ -83,7 +82,6 @@ class DetailView(tabs.TabbedTableView):
 
     def get_context_data(self, **kwargs: typing.Any
                          ) -> dict[str, typing.Any]:
-        """Return what the template shows."""
         context = super().get_context_data(**kwargs)
         context[self.resource] = self.get_resource()
         context['url'] = urls.reverse(self.index)

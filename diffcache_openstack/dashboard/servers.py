@@ -137,16 +137,13 @@ class FormView(Part, pages.FormView):
     url_name = ''
 
     def get_success_url(self) -> str:
-        """Return the address of the tab."""
         return address(self.kwargs['instance_id'], f'tab={self.tab}')
 
     def get_cancel_url(self) -> str:
-        """Return the address of the tab."""
         return self.get_success_url()
 
     def get_context_data(self, **kwargs: typing.Any
                          ) -> dict[str, typing.Any]:
-        """Return what the template shows."""
         context = super().get_context_data(**kwargs)
         context['submit_url'] = self.reverse(self.url_name,
                                              *self.kwargs.values())

@@ -54,15 +54,10 @@ class RemoveHost(tables.DeleteAction):
 
     policy_rules = (('diffcache', 'diffcache:hosts:delete'),)
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Remove Host', 'Remove Hosts', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Removed Host', 'Removed Hosts', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Remove Host', 'Remove Hosts', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Removed Host', 'Removed Hosts', count))
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -70,7 +65,6 @@ class RemoveHost(tables.DeleteAction):
         return datum is None or not datum.is_alive
 
     def delete(self, request: http.HttpRequest, obj_id: str) -> None:
-        """Call the service."""
         with api.reported(request, _('Could not remove the host'),
                           escalate=True):
             api.client(request).delete_host(obj_id)

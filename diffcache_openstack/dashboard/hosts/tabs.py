@@ -32,7 +32,6 @@ class OverviewTab(tabs.Tab):
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return labels and values, by section."""
         host = self.tab_group.kwargs['host']
         return {'sections': [(_('Host'), _fields(host)),
                              (_('Network'), _network(host))]}

@@ -77,15 +77,10 @@ class PauseArrival(_ArrivingAction, tables.BatchAction):
                   ' image on the same host share this.')
     paused = True
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Pause Arrival', 'Pause Arrivals', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Paused Arrival', 'Paused Arrivals', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Pause Arrival', 'Pause Arrivals', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Paused Arrival', 'Paused Arrivals', count))
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -94,7 +89,6 @@ class PauseArrival(_ArrivingAction, tables.BatchAction):
             datum is None or bool(datum.is_paused) != self.paused)
 
     def action(self, request: http.HttpRequest, obj_id: str) -> None:
-        """Call the service."""
         with api.reported(request, _('Could not change the arrival'),
                           escalate=True):
             api.client(request).update_hydration(obj_id, paused=self.paused)
@@ -108,15 +102,10 @@ class ResumeArrival(PauseArrival):
     help_text = _('Mode, deadline and rate are those of before.')
     paused = False
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Resume Arrival', 'Resume Arrivals', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Resumed Arrival', 'Resumed Arrivals', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Resume Arrival', 'Resume Arrivals', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Resumed Arrival', 'Resumed Arrivals', count))
 
 
 class ChangeArrival(_ArrivingAction, tables.LinkAction):
@@ -129,7 +118,6 @@ class ChangeArrival(_ArrivingAction, tables.LinkAction):
     policy_rules = _UPDATE
 
     def get_link_url(self, datum: typing.Any = None) -> str:
-        """Return the address of the form."""
         return self.table.reverse('change', self.table.instance_id)
 
 

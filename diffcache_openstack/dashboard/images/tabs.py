@@ -40,7 +40,6 @@ class OverviewTab(tabs.Tab):
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return labels and values, by section."""
         image = self.tab_group.kwargs['image']
         return {'sections': [(_('Image'), [
             (_('ID'), image.id), (_('Content'), image.content_id),

@@ -73,15 +73,10 @@ class ApplyPlan(tables.BatchAction):
     action_type = 'danger'
     policy_rules = (('diffcache', 'diffcache:plans:apply'),)
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Apply Plan', 'Apply Plans', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Applied Plan', 'Applied Plans', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Apply Plan', 'Apply Plans', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Applied Plan', 'Applied Plans', count))
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -110,15 +105,10 @@ class CancelPlan(tables.BatchAction):
     action_type = 'danger'
     policy_rules = (('diffcache', 'diffcache:plans:cancel'),)
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Cancel Plan', 'Cancel Plans', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Cancelled Plan', 'Cancelled Plans', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Cancel Plan', 'Cancel Plans', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Cancelled Plan', 'Cancelled Plans', count))
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -126,7 +116,6 @@ class CancelPlan(tables.BatchAction):
         return datum is None or datum.state in _CANCELLED
 
     def action(self, request: http.HttpRequest, obj_id: str) -> None:
-        """Call the service."""
         with api.reported(request, _('Could not cancel the plan'),
                           escalate=True):
             api.client(request).cancel_plan(obj_id)

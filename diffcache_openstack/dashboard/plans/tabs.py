@@ -36,7 +36,6 @@ class OverviewTab(tabs.Tab):
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return labels and values, by section."""
         plan = self.tab_group.kwargs['plan']
         return {'sections': [(_('Plan'), _fields(plan)),
                              (_('Cost per Day'), _cost(plan)),

@@ -61,15 +61,10 @@ class RetryJob(JobAction):
     policy_rules = (('diffcache', 'diffcache:precache_jobs:retry'),)
     help_text = _('Hosts try at once to fetch what they failed to fetch.')
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Retry Job', 'Retry Jobs', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Retried Job', 'Retried Jobs', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Retry Job', 'Retry Jobs', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Retried Job', 'Retried Jobs', count))
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -78,7 +73,6 @@ class RetryJob(JobAction):
                                  and bool(datum.progress['failed']))
 
     def action(self, request: http.HttpRequest, obj_id: str) -> None:
-        """Call the service."""
         with api.reported(request, _('Could not retry the job'),
                           escalate=True):
             api.client(request).retry_precache_job(obj_id)
@@ -92,15 +86,10 @@ class CancelJob(JobAction):
     action_type = 'danger'
     policy_rules = (('diffcache', 'diffcache:precache_jobs:cancel'),)
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Cancel Job', 'Cancel Jobs', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Cancelled Job', 'Cancelled Jobs', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Cancel Job', 'Cancel Jobs', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Cancelled Job', 'Cancelled Jobs', count))
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -108,7 +97,6 @@ class CancelJob(JobAction):
         return datum is None or datum.state not in _ENDED
 
     def action(self, request: http.HttpRequest, obj_id: str) -> None:
-        """Call the service."""
         with api.reported(request, _('Could not cancel the job'),
                           escalate=True):
             api.client(request).cancel_precache_job(obj_id)

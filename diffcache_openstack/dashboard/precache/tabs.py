@@ -32,7 +32,6 @@ class OverviewTab(tabs.Tab):
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return labels and values, by section."""
         job = self.tab_group.kwargs['job']
         return {'sections': [(_('Precache Job'), [
             (_('ID'), job.id), (_('Project ID'), job.project_id),

@@ -47,15 +47,10 @@ class DeleteProfile(tables.DeleteAction):
     policy_rules = (('diffcache', 'diffcache:profiles:delete'),)
     help_text = _('Later lazy boots learn the profile anew.')
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Delete Profile', 'Delete Profiles', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Deleted Profile', 'Deleted Profiles', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Delete Profile', 'Delete Profiles', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Deleted Profile', 'Deleted Profiles', count))
 
     def get_policy_target(self, request: http.HttpRequest,
                           datum: typing.Any = None) -> dict[str, typing.Any]:
@@ -63,7 +58,6 @@ class DeleteProfile(tables.DeleteAction):
         return {'project_id': getattr(datum, 'project_id', None)}
 
     def delete(self, request: http.HttpRequest, obj_id: str) -> None:
-        """Call the service."""
         with api.reported(request, _('Could not delete the profile'),
                           escalate=True):
             api.client(request).delete_profile(obj_id)

@@ -32,5 +32,4 @@ class ImageTab(tabs.Tab):
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return what the template shows."""
         return summaries.summarize(request, self.tab_group.kwargs['image'].id)

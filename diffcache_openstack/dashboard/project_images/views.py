@@ -27,6 +27,5 @@ class ImageView(views.HorizonTemplateView):
 
     def get_context_data(self, **kwargs: typing.Any
                          ) -> dict[str, typing.Any]:
-        """Return what the template shows."""
         return super().get_context_data(**kwargs, **summaries.summarize(
             self.request, self.kwargs['image_id']))

@@ -46,7 +46,6 @@ class OverviewTab(tabs.Tab):
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return labels and values, by section."""
         report = self.tab_group.kwargs['report']
         return {'sections': [(_('Site'), _fields(report)),
                              (_('Held'), _held(report['held'])),
@@ -128,7 +127,6 @@ class SavingsTab(tabs.Tab):
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return labels and values, by section."""
         report = self.tab_group.kwargs['report']
         saved = report['whole_bytes'] - report['wan_bytes']
         sections = [(_('WAN'), _wan(report)),

@@ -38,7 +38,6 @@ class OverviewTab(tabs.Tab):
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return labels and values, by section."""
         cache = self.tab_group.kwargs['cache']
         return {'sections': [(_('SSD Cache'), [
             (_('Host'), cache.host),
@@ -117,7 +116,6 @@ class CachedVolumeTab(_VolumeTab):
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return what the template shows."""
         return self.shown(self.tab_group.kwargs['volume'])
 
 
@@ -126,7 +124,6 @@ class ProjectVolumeTab(_VolumeTab):
 
     def get_context_data(self, request: http.HttpRequest,
                          **kwargs: typing.Any) -> dict[str, typing.Any]:
-        """Return what the template shows."""
         with api.reported(request, _('Could not show the SSD cache')):
             with contextlib.suppress(sdk_exceptions.NotFoundException):
                 return self.shown(api.client(request).get_volume_cache(

@@ -84,7 +84,6 @@ class SaveVersion(tables.LinkAction):
     policy_rules = (('diffcache', 'diffcache:versions:create'),)
 
     def get_link_url(self, datum: typing.Any = None) -> str:
-        """Return the address of the form."""
         return self.table.reverse('save', self.table.instance_id)
 
 
@@ -125,15 +124,10 @@ class ProtectVersion(servers.OwnedAction, tables.BatchAction):
     help_text = _('A protected version is not deleted, by policies neither.')
     protected = True
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Protect Version', 'Protect Versions', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Protected Version', 'Protected Versions', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Protect Version', 'Protect Versions', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Protected Version', 'Protected Versions', count))
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -142,7 +136,6 @@ class ProtectVersion(servers.OwnedAction, tables.BatchAction):
                                  bool(datum.is_protected) != self.protected)
 
     def action(self, request: http.HttpRequest, obj_id: str) -> None:
-        """Call the service."""
         with api.reported(request, _('Could not change the protection'),
                           escalate=True):
             api.client(request).update_server_version(
@@ -157,16 +150,10 @@ class UnprotectVersion(ProtectVersion):
     help_text = _('Users and policies may delete the version afterwards.')
     protected = False
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Unprotect Version', 'Unprotect Versions', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Unprotected Version', 'Unprotected Versions',
-                             count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Unprotect Version', 'Unprotect Versions', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Unprotected Version', 'Unprotected Versions', count))
 
 
 class DeleteVersion(servers.OwnedAction, tables.DeleteAction):
@@ -174,16 +161,11 @@ class DeleteVersion(servers.OwnedAction, tables.DeleteAction):
 
     policy_rules = (('diffcache', 'diffcache:versions:delete'),)
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Delete Version', 'Delete Versions', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Scheduled Deletion of Version',
-                             'Scheduled Deletion of Versions', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Delete Version', 'Delete Versions', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Scheduled Deletion of Version',
+        'Scheduled Deletion of Versions', count))
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -192,7 +174,6 @@ class DeleteVersion(servers.OwnedAction, tables.DeleteAction):
                                  datum.state in ('available', 'error'))
 
     def delete(self, request: http.HttpRequest, obj_id: str) -> None:
-        """Call the service."""
         with api.reported(request, _('Could not delete the version'),
                           escalate=True):
             api.client(request).delete_server_version(obj_id)
@@ -208,7 +189,6 @@ class _FormAction(servers.OwnedAction, tables.LinkAction):
     url_name = ''
 
     def get_link_url(self, datum: typing.Any = None) -> str:
-        """Return the address of the form."""
         return self.table.reverse(self.url_name, self.table.instance_id,
                                   self.table.get_object_id(datum))
 
@@ -276,7 +256,6 @@ class SetPolicy(tables.LinkAction):
     policy_rules = (('diffcache', 'diffcache:version_policies:set'),)
 
     def get_link_url(self, datum: typing.Any = None) -> str:
-        """Return the address of the form."""
         return self.table.reverse('policy', self.table.instance_id)
 
 
@@ -289,15 +268,10 @@ class CancelTask(servers.OwnedAction, tables.BatchAction):
     policy_rules = (('diffcache', 'diffcache:version_tasks:cancel'),)
     help_text = _('What the task did so far is discarded.')
 
-    @staticmethod
-    def action_present(count: int) -> typing.Any:
-        """Return the label of the button."""
-        return ngettext_lazy('Cancel Task', 'Cancel Tasks', count)
-
-    @staticmethod
-    def action_past(count: int) -> typing.Any:
-        """Return what was done."""
-        return ngettext_lazy('Cancelled Task', 'Cancelled Tasks', count)
+    action_present = staticmethod(lambda count: ngettext_lazy(
+        'Cancel Task', 'Cancel Tasks', count))
+    action_past = staticmethod(lambda count: ngettext_lazy(
+        'Cancelled Task', 'Cancelled Tasks', count))
 
     def allowed(self, request: http.HttpRequest, datum: typing.Any = None
                 ) -> bool:
@@ -306,7 +280,6 @@ class CancelTask(servers.OwnedAction, tables.BatchAction):
             datum.state == 'running' and datum.kind not in _COMPLETED)
 
     def action(self, request: http.HttpRequest, obj_id: str) -> None:
-        """Call the service."""
         with api.reported(request, _('Could not cancel the task'),
                           escalate=True):
             api.client(request).cancel_version_task(obj_id)

@@ -183,7 +183,6 @@ class RestoreView(_FormView):
 
     def get_context_data(self, **kwargs: typing.Any
                          ) -> dict[str, typing.Any]:
-        """Return what the template shows."""
         context = super().get_context_data(**kwargs)
         task = self.get_check()
         context['is_checked'] = self.is_checked()
