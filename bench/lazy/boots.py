@@ -17,7 +17,7 @@ import pathlib
 import random
 
 from diffcache_openstack.blocks import file_map
-from diffcache_openstack.prefetch import scenario as scenarios
+from diffcache_openstack.prefetch import scenarios
 
 CHUNK = 256 << 10
 SYNTHETIC_IMAGE = 2 << 30

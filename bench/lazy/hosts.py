@@ -26,7 +26,7 @@ import time
 from bench.lazy import boots
 from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import native_plane
-from diffcache_openstack.agent.lazy import daemon as daemons
+from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
 from diffcache_openstack.sites import view
@@ -57,7 +57,7 @@ class Host:
         self.process = subprocess.Popen(
             [programs.find('diffcached'), 'supervise', json.dumps(config)],
             stderr=subprocess.DEVNULL)
-        self.daemon = daemons.Daemon(config['socket'])
+        self.daemon = diffcached.Diffcached(config['socket'])
         self.reader = None
 
     def serve(self, image: str, wanted: dict) -> None:

@@ -24,12 +24,12 @@ import threading
 import time
 import typing
 
-from diffcache_openstack.agent.images import status as statuses
-from diffcache_openstack.agent.lazy import boot_sets as lazy_boot_sets
-from diffcache_openstack.agent.lazy import reports as hydration_reports
-from diffcache_openstack.agent.ssdcache import reports as volume_reports
-from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.images import host_status
+from diffcache_openstack.agent.lazy import hydration_reports
+from diffcache_openstack.agent.lazy import planned_boot_sets
+from diffcache_openstack.agent.ssdcache import cached_volumes
+from diffcache_openstack.agent.ssdcache import volume_reports
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
@@ -71,7 +71,7 @@ class OptionalParts(typing.NamedTuple):
     revoked: revocations.Revocations | None = None
     volumes: cached_volumes.CachedVolumes | None = None
     hydrations: hydration_reports.HydrationReports | None = None
-    boot_sets: lazy_boot_sets.BootSetExchange | None = None
+    boot_sets: planned_boot_sets.BootSetExchange | None = None
 
 
 class ConductorLink:
@@ -85,8 +85,8 @@ class ConductorLink:
     :param parts: of this host, which are reported, or kept current, too
     """
 
-    def __init__(self, clients: Clients, host: hosts.HostState,
-                 status: statuses.HostStatus,
+    def __init__(self, clients: Clients, host: host_state.HostState,
+                 status: host_status.HostStatus,
                  requests: request_spool.RequestSpool,
                  interval: float, parts: OptionalParts = OptionalParts()
                  ) -> None:

@@ -12,7 +12,7 @@
 """The agent's service: builds the parts of the agent, and runs them.
 
 Parts get what they need from below: state that several rooms share is in
-:class:`.state.host.HostState`. No part gets the agent itself.
+:class:`.state.host_state.HostState`. No part gets the agent itself.
 """
 
 import contextlib
@@ -28,47 +28,47 @@ import prometheus_client
 from stevedore import driver
 from stevedore import exception as stevedore_exception
 
+from diffcache_openstack.agent import agent_metrics
 from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.data_plane import native_plane
 from diffcache_openstack.agent.data_plane import peer_spans
-from diffcache_openstack.agent.endpoints import agent as agent_endpoint
-from diffcache_openstack.agent.endpoints import lazy as lazy_endpoint
-from diffcache_openstack.agent.endpoints import versions as versions_endpoint
-from diffcache_openstack.agent.endpoints import volumes as volumes_endpoint
-from diffcache_openstack.agent.images import arrivals
+from diffcache_openstack.agent.endpoints import agent_endpoint
+from diffcache_openstack.agent.endpoints import lazy_endpoint
+from diffcache_openstack.agent.endpoints import versions_endpoint
+from diffcache_openstack.agent.endpoints import volumes_endpoint
+from diffcache_openstack.agent.images import arriving_bases
 from diffcache_openstack.agent.images import borrowing
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import costs
 from diffcache_openstack.agent.images.delivery import file_cache
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images.delivery import recipes
 from diffcache_openstack.agent.images.delivery import serving
 from diffcache_openstack.agent.images import filling
-from diffcache_openstack.agent.images.limits import throttle as throttles
+from diffcache_openstack.agent.images import host_status
+from diffcache_openstack.agent.images import image_costs
+from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import new_images
 from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import sources
-from diffcache_openstack.agent.images import status as statuses
-from diffcache_openstack.agent.images import transfers
-from diffcache_openstack.agent.lazy import boot_sets as lazy_boot_sets
-from diffcache_openstack.agent.lazy import daemon as lazy_daemon
-from diffcache_openstack.agent.lazy import hydrations as lazy_hydrations
-from diffcache_openstack.agent.lazy import images as lazy_images
-from diffcache_openstack.agent.lazy import learning as lazy_learning
-from diffcache_openstack.agent.lazy import reports as hydration_reports
-from diffcache_openstack.agent.lazy import servers as lazy_servers
-from diffcache_openstack.agent.lazy import versions as lazy_versions
+from diffcache_openstack.agent.images import site_sources
+from diffcache_openstack.agent.images import site_transfers
+from diffcache_openstack.agent.lazy import diffcached
+from diffcache_openstack.agent.lazy import hydration_reports
+from diffcache_openstack.agent.lazy import lazy_hydrations
+from diffcache_openstack.agent.lazy import lazy_images
+from diffcache_openstack.agent.lazy import lazy_learning
+from diffcache_openstack.agent.lazy import lazy_servers
+from diffcache_openstack.agent.lazy import planned_boot_sets
+from diffcache_openstack.agent.lazy import version_reads
 from diffcache_openstack.agent import link
-from diffcache_openstack.agent.local import api as local_api
-from diffcache_openstack.agent.local import images as local_images
-from diffcache_openstack.agent.local import server as local_server
-from diffcache_openstack.agent.local import usage as usages
+from diffcache_openstack.agent.local import file_usage
+from diffcache_openstack.agent.local import local_api
+from diffcache_openstack.agent.local import local_images
+from diffcache_openstack.agent.local import local_server
 from diffcache_openstack.agent.local import version_delivery
-from diffcache_openstack.agent import metrics as agent_metrics
 from diffcache_openstack.agent.repository import carrying
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import common_content
@@ -79,19 +79,19 @@ from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.repository import pair_choice
-from diffcache_openstack.agent.ssdcache import epochs as volume_epochs
-from diffcache_openstack.agent.ssdcache import moves as volume_moves
-from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
-from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
-from diffcache_openstack.agent.ssdcache import wear as volume_wear
-from diffcache_openstack.agent.state import borrowed as borrowed_files
+from diffcache_openstack.agent.ssdcache import cached_volumes
+from diffcache_openstack.agent.ssdcache import epoch_timer
+from diffcache_openstack.agent.ssdcache import volume_moves
+from diffcache_openstack.agent.ssdcache import volume_sizes
+from diffcache_openstack.agent.ssdcache import wear_budget
+from diffcache_openstack.agent.state import borrowed_files
+from diffcache_openstack.agent.state import current_map
 from diffcache_openstack.agent.state import directory
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
-from diffcache_openstack.agent.state import site_map as maps
 from diffcache_openstack.agent.state import withdrawal
-from diffcache_openstack.agent.versions import service as version_service
+from diffcache_openstack.agent.versions import version_service
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
@@ -193,12 +193,12 @@ class Agent(service.Service):
             conductor_api.ConductorAPI(self._bus, self.conf),
             agent_api.AgentAPI(self._bus, self.conf),
             contexts.RequestContext.for_service('diffcache-agent'))
-        self.site_map = maps.SiteMap(
+        self.site_map = current_map.SiteMap(
             self._state / 'site_map.json', self._clients.conductor,
             self._clients.context, self.conf.agent.site,
             image_records.Verifier(self._bus.security))
-        self.host = hosts.HostState(self.name, self.held, self.site_map,
-                                    self._withdrawal())
+        self.host = host_state.HostState(self.name, self.held, self.site_map,
+                                         self._withdrawal())
         self._build_images()
         if self.conf.agent.role == REPOSITORY:
             self.repository = self._open_repository()
@@ -222,11 +222,11 @@ class Agent(service.Service):
         options = self.conf.agent
         self._flights = single_flight.SingleFlight(
             self.held.root / holdings.STAGING)
-        self.transfers = transfers.Transfers(
+        self.transfers = site_transfers.Transfers(
             self.plane, self.site_map.current, options.lend_seconds,
             self.conf.data_plane.min_rate)
         kept = retention.Retention(self.host, options.keep_requested)
-        self._sources = sources.Sources(
+        self._sources = site_sources.Sources(
             self.transfers, self.host, self.conf.planner.max_patches)
         self._builder = building.Builder(
             self._sources, self.transfers, self.host, self._flights, kept,
@@ -234,11 +234,12 @@ class Agent(service.Service):
         self._patch_requests = patch_requests.PatchRequests(
             self._sources, self.host, self._clients.agents,
             self._clients.context)
-        self._arrivals = arrivals.Arrivals(
+        self._arrivals = arriving_bases.Arrivals(
             self._sources, self.transfers, self.host)
         self._new_images = new_images.NewImages(
             self.host, self._clients.agents, self._clients.context)
-        self._prices = costs.Costs(self._sources, self.host, self._flights)
+        self._prices = image_costs.ImageCosts(self._sources, self.host,
+                                              self._flights)
         self._contents = contents.Contents(
             self._builder, self.host, self._flights, kept, self.transfers,
             contents.Alternatives(
@@ -256,9 +257,9 @@ class Agent(service.Service):
         return filling.Filler(
             self._builder, self._arrivals, self.host, self._flights,
             self.plane.new_handle,
-            filling.Limits(options.max_rate or None,
-                           time_windows.Windows(options.windows).open_now,
-                           options.concurrency, _RECIPES_CAPACITY),
+            filling.FillLimits(options.max_rate or None,
+                               time_windows.Windows(options.windows).open_now,
+                               options.concurrency, _RECIPES_CAPACITY),
             self._state / 'plan.json')
 
     def _build_reports(self) -> None:
@@ -267,7 +268,7 @@ class Agent(service.Service):
             self._state / 'lazy_servers.json')
         self._hydrations = self._new_hydrations()
         self._boot_sets = self._open_boot_sets()
-        self.status = statuses.HostStatus(
+        self.status = host_status.HostStatus(
             self.conf, self.plane, self.host, self.filler, self.requests,
             self.ingest.report if self.ingest is not None else None,
             {'patches_requested': self._patch_requests.counts,
@@ -284,7 +285,7 @@ class Agent(service.Service):
     def _build_local(self) -> None:
         options = self.conf.agent
         prices = self._prices
-        usage = self._usage = usages.Usage(self._state / 'usage.json')
+        usage = self._usage = file_usage.FileUsage(self._state / 'usage.json')
         self._borrowing = None if self._borrowed is None \
             else borrowing.Borrowing(
                 self._borrowed, self._builder, self.host, self.transfers,
@@ -318,8 +319,8 @@ class Agent(service.Service):
                     self._state / 'versions' / 'delivered')),
             self._lazy, self._volumes)
 
-    def _new_lazy_versions(self) -> lazy_versions.LazyVersions:
-        return lazy_versions.LazyVersions(
+    def _new_lazy_versions(self) -> version_reads.VersionReads:
+        return version_reads.VersionReads(
             self.versions.stores, self.versions.base_files,
             conductor_versions_api.VersionsAPI(self._bus, self.conf),
             self.name, self._state / 'versions' / 'lazy',
@@ -330,20 +331,20 @@ class Agent(service.Service):
         if not options.socket:
             return None
         return lazy_hydrations.Hydrations(
-            lazy_daemon.Daemon(options.socket), self._servers,
+            diffcached.Diffcached(options.socket), self._servers,
             self._state / 'hydrations.json')
 
-    def _open_boot_sets(self) -> lazy_boot_sets.BootSets | None:
+    def _open_boot_sets(self) -> planned_boot_sets.PlannedBootSets | None:
         if not self.conf.lazy.socket or self.conf.agent.role == REPOSITORY:
             return None
-        return lazy_boot_sets.BootSets(self._state / 'boot_sets.json',
-                                       self._state / 'boot_sets')
+        return planned_boot_sets.PlannedBootSets(
+            self._state / 'boot_sets.json', self._state / 'boot_sets')
 
     def _new_boot_set_exchange(self
-                               ) -> lazy_boot_sets.BootSetExchange | None:
+                               ) -> planned_boot_sets.BootSetExchange | None:
         if self._boot_sets is None:
             return None
-        return lazy_boot_sets.BootSetExchange(
+        return planned_boot_sets.BootSetExchange(
             self.name, self._boot_sets,
             conductor_lazy_api.LazyAPI(self._bus, self.conf),
             lambda: self._lazy.wake(), self.conf.agent.heartbeat_interval)
@@ -356,12 +357,12 @@ class Agent(service.Service):
             self.name, self._hydrations,
             conductor_lazy_api.LazyAPI(self._bus, self.conf))
 
-    def _new_learning(self) -> lazy_learning.Learning | None:
+    def _new_learning(self) -> lazy_learning.LazyLearning | None:
         options = self.conf.lazy
         if not options.socket:
             return None
-        return lazy_learning.Learning(
-            self.name, lazy_daemon.Daemon(options.socket), self._servers,
+        return lazy_learning.LazyLearning(
+            self.name, diffcached.Diffcached(options.socket), self._servers,
             conductor_lazy_api.LazyAPI(self._bus, self.conf),
             self._state / 'profiles', options.learn_interval)
 
@@ -402,16 +403,16 @@ class Agent(service.Service):
             engine, agent_volumes_api.AgentVolumesAPI(self._bus, self.conf),
             self._clients.context, conf.warm_rate)
         return cached_volumes.CachedVolumes(
-            engine, cached_volumes.Options(
+            engine, cached_volumes.CacheOptions(
                 tuple(conf.origins), conf.sequential_cutoff,
                 conf.reconnect_delay, conf.admission),
             self._state / 'ssd_cache.json',
-            volume_sizes.Rules(conf.policy, conf.epoch),
+            volume_sizes.SizeRules(conf.policy, conf.epoch),
             self._open_wear(), self._moves)
 
-    def _open_wear(self) -> volume_wear.Wear | None:
+    def _open_wear(self) -> wear_budget.Wear | None:
         per_day = self.conf.ssd_cache.wear_budget
-        return volume_wear.Wear(
+        return wear_budget.Wear(
             per_day, self._state / 'ssd_cache_wear.json') if per_day else None
 
     def _new_throttle(self) -> throttles.Throttle:
@@ -486,9 +487,10 @@ class Agent(service.Service):
             conductor_catalogue.ConductorCatalogue(
                 self._clients.conductor, self._clients.context, self.name,
                 self._bus.security.key),
-            catalogue.Options(
+            catalogue.PatchOptions(
                 conf.patch_level,
-                pair_choice.Limits(conf.max_patch_ratio, conf.nearest_bases),
+                pair_choice.PatchLimits(conf.max_patch_ratio,
+                                        conf.nearest_bases),
                 functools.partial(_may_make_patches,
                                   time_windows.Windows(conf.windows),
                                   conf.max_load),
@@ -529,7 +531,7 @@ class Agent(service.Service):
             raise exceptions.InvalidInput(
                 f'[repository] image_source "{name}" is unknown; use glance,'
                 f' or leave it empty.') from error
-        source = typing.cast(ingest.Source, found.driver)
+        source = typing.cast(ingest.ImageService, found.driver)
         conf = self.conf.repository
         limits = image_limits.ImageLimits(
             self.conf.glance.largest_image, conf.max_expansion,
@@ -550,7 +552,7 @@ class Agent(service.Service):
         if self._moves is not None:
             self._run_until_stopped(self._moves)
         if self._volumes is not None:
-            self._run_until_stopped(volume_epochs.EpochTimer(self._volumes))
+            self._run_until_stopped(epoch_timer.EpochTimer(self._volumes))
         self._serve_sockets(self.conf.agent)
         self._stack.callback(self._stop_rpc, self._start_rpc_when_possible())
         if self.repository is None:

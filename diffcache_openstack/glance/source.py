@@ -48,7 +48,7 @@ class GlanceSource:
         self._glance.load()
         self._listener: notifications.Listener | None = None
 
-    def images(self) -> typing.Iterable[ingest.Image]:
+    def images(self) -> typing.Iterable[ingest.ServiceImage]:
         """Return all images of all projects, hidden ones too.
 
         :raises RetryableError: Glance does not answer, or refuses
@@ -57,7 +57,7 @@ class GlanceSource:
             return [self._describe(image) for hidden in (False, True)
                     for image in self._glance.images(hidden)]
 
-    def image(self, image_id: str) -> ingest.Image | None:
+    def image(self, image_id: str) -> ingest.ServiceImage | None:
         """Return one image, or None if it does not exist (any more).
 
         :raises RetryableError: Glance does not answer, or refuses
@@ -98,9 +98,9 @@ class GlanceSource:
         if self._listener is not None:
             self._listener.stop()
 
-    def _describe(self, image: glance.Document) -> ingest.Image:
+    def _describe(self, image: glance.Document) -> ingest.ServiceImage:
         size = max(image.get('size') or 0, image.get('virtual_size') or 0)
-        described = ingest.Image(
+        described = ingest.ServiceImage(
             id=image['id'], name=image.get('name') or '',
             status=image['status'], disk_format=image.get('disk_format'),
             container_format=image.get('container_format'),

@@ -17,7 +17,7 @@ import dataclasses
 import typing
 
 from diffcache_openstack.prefetch import profiles
-from diffcache_openstack.prefetch import scenario as scenarios
+from diffcache_openstack.prefetch import scenarios
 
 
 class Files(typing.NamedTuple):

@@ -15,7 +15,7 @@ import statistics
 import typing
 
 from diffcache_openstack import _native
-from diffcache_openstack.prefetch import scenario as scenarios
+from diffcache_openstack.prefetch import scenarios
 
 MODES = ('local', 'on-demand', 'first', 'later', 'broadcast', 'oracle',
          'push', 'refer')

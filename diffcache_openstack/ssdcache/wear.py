@@ -62,7 +62,7 @@ LEVELS = (Level(1, 1.0, 1.0), Level(2, 0.5, 0.97), Level(4, 0.3, 0.9),
 
 
 @dataclasses.dataclass(frozen=True)
-class Use:
+class VolumeWear:
     """What a volume did in an epoch.
 
     :ivar written: bytes written to the SSD
@@ -120,7 +120,8 @@ class Budget:
             return max(0.0, rate * self.left / reserve)
         return rate + (self.left - reserve) / _SPREAD
 
-    def decide(self, seconds: float, uses: collections.abc.Mapping[str, Use]
+    def decide(self, seconds: float,
+               uses: collections.abc.Mapping[str, VolumeWear]
                ) -> Decision:
         """Return how blocks are cached after an epoch.
 
@@ -144,7 +145,7 @@ class Budget:
              *(self._reason(name) for name, level in self._levels.items()
                if level > least[name])])
 
-    def _estimated(self, name: str, use: Use, seconds: float) -> _Rates:
+    def _estimated(self, name: str, use: VolumeWear, seconds: float) -> _Rates:
         level = LEVELS[self._levels.get(name, _level(use.admission))]
         before = self._rates.get(name)
         if not level.written:

@@ -11,8 +11,8 @@
 #    under the License.
 """Images that are arriving at a host, for tests."""
 
-from diffcache_openstack.agent.lazy import hydrations
-from diffcache_openstack.agent.lazy import servers
+from diffcache_openstack.agent.lazy import lazy_hydrations
+from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 
@@ -87,21 +87,21 @@ class Host:
     def __init__(self, folder, *statuses):
         self._path = folder / 'hydrations.json'
         self.daemon = Daemon(*statuses)
-        self.servers = servers.Servers(folder / 'servers.json')
+        self.servers = lazy_servers.Servers(folder / 'servers.json')
         for each in statuses:
             self.servers.follow(each['content_id'])
         self.restart()
 
     def restart(self):
         """Have the agent start anew."""
-        self.hydrations = hydrations.Hydrations(self.daemon, self.servers,
-                                                self._path)
+        self.hydrations = lazy_hydrations.Hydrations(self.daemon, self.servers,
+                                                     self._path)
 
     def boot(self, server_id, content_id=CONTENT, project='p1',
              image_id='t1'):
         """Have a server boot from an image."""
         self.servers.add(content_id,
-                         servers.Server(server_id, project, image_id))
+                         lazy_servers.LazyServer(server_id, project, image_id))
 
     def only(self):
         """The one hydration that is reported."""

@@ -11,8 +11,8 @@
 #    under the License.
 """Reports of SSD caches, for tests."""
 
-from diffcache_openstack.agent.ssdcache import volumes
-from diffcache_openstack.agent.ssdcache import wanted
+from diffcache_openstack.agent.ssdcache import cached_volumes
+from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.ssdcache.engines import fakes
@@ -23,13 +23,15 @@ OTHER_VOLUME = '7a1dbe2a-4a4e-4a6c-9f0e-0d3f3e5f6a02'
 
 def cached(test, *names):
     """Volumes in the SSD cache of a host, with an engine in memory."""
-    found = volumes.CachedVolumes(
-        fakes.FakeEngine(1000), volumes.Options((str(test.directory), )),
+    found = cached_volumes.CachedVolumes(
+        fakes.FakeEngine(1000),
+        cached_volumes.CacheOptions((str(test.directory), )),
         test.directory / 'ssd_cache.json')
     for name in names:
         origin = test.directory / name
         origin.write_bytes(bytes(4096))
-        found.attach(name, wanted.Wanted(str(origin), 'write-through'))
+        found.attach(name, volume_settings.VolumeSettings(str(origin),
+                                                          'write-through'))
     return found
 
 

@@ -39,7 +39,7 @@ import threading
 import time
 import typing
 
-from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.agent_client import restarts
 from diffcache_openstack.common import exceptions
@@ -562,7 +562,7 @@ def under(loads: list[Load]) -> collections.abc.Iterator[None]:
 
 def served() -> dict[str, typing.Any]:
     """Return the state of the image that is arriving."""
-    found = daemon.Daemon(str(LAZY_SOCKET)).images()
+    found = diffcached.Diffcached(str(LAZY_SOCKET)).images()
     return found[0] if found else {}
 
 

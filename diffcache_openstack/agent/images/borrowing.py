@@ -22,10 +22,10 @@ import pathlib
 import threading
 
 from diffcache_openstack.agent.images import building
-from diffcache_openstack.agent.images.limits import throttle as throttles
-from diffcache_openstack.agent.images import transfers as transfer
-from diffcache_openstack.agent.state import borrowed as borrowed_files
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.images.limits import throttles
+from diffcache_openstack.agent.images import site_transfers
+from diffcache_openstack.agent.state import borrowed_files
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view as views
 
@@ -48,8 +48,8 @@ class Borrowing:
     """
 
     def __init__(self, files: borrowed_files.BorrowedFiles,
-                 builder: building.Builder, host: hosts.HostState,
-                 moved: transfer.Transfers,
+                 builder: building.Builder, host: host_state.HostState,
+                 moved: site_transfers.Transfers,
                  new_throttle: collections.abc.Callable[
                      [], throttles.Throttle]) -> None:
         self._files = files

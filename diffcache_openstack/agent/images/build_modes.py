@@ -21,7 +21,7 @@ import threading
 import typing
 
 from diffcache_openstack.agent.images import building
-from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.images import site_transfers
 
 AUTO = 'auto'
 
@@ -81,6 +81,6 @@ class BuildModes:
                 if timed else None} for mode, timed in self._timed.items()}
 
 
-def _read_from_peers(moved: transfers.Moved) -> bool:
+def _read_from_peers(moved: site_transfers.Moved) -> bool:
     return moved.lan_bytes > 0 \
         and moved.wan_bytes <= _WAN_PART * moved.lan_bytes

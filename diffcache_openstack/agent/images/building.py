@@ -28,12 +28,12 @@ import uuid
 
 from diffcache_openstack.agent.data_plane import orders
 from diffcache_openstack.agent.images import failover
-from diffcache_openstack.agent.images.limits import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import sources as site_sources
-from diffcache_openstack.agent.images import transfers as transfer
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.images import site_sources
+from diffcache_openstack.agent.images import site_transfers
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -66,7 +66,7 @@ class Built:
 
     way: str
     detail: str
-    moved: transfer.Moved
+    moved: site_transfers.Moved
     seconds: float
     predicted_seconds: float
     fallbacks: int
@@ -107,7 +107,7 @@ class Parts(typing.NamedTuple, typing.Generic[_P]):
 
     base: _P
     patch: _P
-    moved: transfer.Moved
+    moved: site_transfers.Moved
 
 
 class Builder:
@@ -122,7 +122,8 @@ class Builder:
     """
 
     def __init__(self, sources: site_sources.Sources,
-                 transfers: transfer.Transfers, host: hosts.HostState,
+                 transfers: site_transfers.Transfers,
+                 host: host_state.HostState,
                  flights: single_flight.SingleFlight,
                  kept: retention.Retention, tools: image_tools.ImageTools
                  ) -> None:
@@ -214,7 +215,7 @@ class Builder:
             finally:
                 files.discard(staged)
             self._held.added(key)
-            return self._held.path(key), transfer.Moved()
+            return self._held.path(key), site_transfers.Moved()
 
         with self._single_flight.share(key, throttle, compute):
             pass
@@ -224,12 +225,12 @@ class Builder:
                    for part in self.sources.lookup_table().to_object(key))
 
     def bring(self, key: views.Key,
-              throttle: throttles.Throttle) -> transfer.Moved:
+              throttle: throttles.Throttle) -> site_transfers.Moved:
         """Fetch a manifest or a recipe to its place unless it is there.
 
         :raises DiffCacheError: no source delivers it
         """
-        moved = transfer.Moved()
+        moved = site_transfers.Moved()
         while key not in self._held:
             with self._single_flight.share(
                     key, throttle,
@@ -242,18 +243,19 @@ class Builder:
     @contextlib.contextmanager
     def borrowed(self, part: routes.Part | pathlib.Path,
                  throttle: throttles.Throttle
-                 ) -> typing.Iterator[tuple[pathlib.Path, transfer.Moved]]:
+                 ) -> typing.Iterator[tuple[pathlib.Path,
+                                            site_transfers.Moved]]:
         """Yield a part as a local file: the one held, or a staged copy.
 
         :param part: what is a file already stays that
         :raises DiffCacheError: this source does not deliver it
         """
         if isinstance(part, pathlib.Path):
-            yield part, transfer.Moved()
+            yield part, site_transfers.Moved()
             return
         if self.sources.is_own(part.host):
             with self._held.lease(part.key) as path:
-                yield path, transfer.Moved()
+                yield path, site_transfers.Moved()
             return
 
         def stage(_member):
@@ -262,7 +264,8 @@ class Builder:
 
         with self._single_flight.share(part.key, throttle, stage) as flight:
             yield flight.path, (
-                flight.outcome.moved if flight.leads else transfer.Moved())
+                flight.outcome.moved if flight.leads
+                else site_transfers.Moved())
             if flight.take():
                 self._keep_if_useful(part, flight.path)
 
@@ -293,7 +296,7 @@ class Builder:
                      f'{part.host}', moved, seconds, seconds, 0)
 
     def move(self, part: routes.Part, dest: pathlib.Path,
-             throttle: throttles.Throttle) -> transfer.Moved:
+             throttle: throttles.Throttle) -> site_transfers.Moved:
         """Copy a part from its host to a file.
 
         :raises DiffCacheError: this source does not deliver it
@@ -306,10 +309,10 @@ class Builder:
             throttle)
         if delivery.source is None:
             raise delivery.failures[-1].error
-        return transfer.Moved(delivery.wan_bytes, delivery.lan_bytes)
+        return site_transfers.Moved(delivery.wan_bytes, delivery.lan_bytes)
 
     def target(self, key: views.Key, dest: pathlib.Path,
-               throttle: throttles.Throttle) -> transfer.Target:
+               throttle: throttles.Throttle) -> site_transfers.TransferTarget:
         """Return an object as the target of an order, with its manifest.
 
         :raises DiffCacheError: no source delivers the manifest
@@ -318,7 +321,7 @@ class Builder:
         if key.kind == views.TEMPLATES:
             manifest = self.manifest(key.id, throttle)
         in_place = dest == self._held.path(key)
-        return transfer.Target(key, dest, manifest, in_place)
+        return site_transfers.TransferTarget(key, dest, manifest, in_place)
 
     def copy_held(self, key: views.Key, dest: pathlib.Path,
                   throttle: throttles.Throttle) -> None:
@@ -368,7 +371,7 @@ class Builder:
                        throttle: throttles.Throttle) -> orders.Delivery:
         """Build a template from base and patch; its manifest is held."""
         key = views.Key(views.TEMPLATES, step.target)
-        target = transfer.Target(
+        target = site_transfers.TransferTarget(
             key, step.dest, self._held.manifest(step.target),
             step.dest == self._held.path(key), step.durable)
         with tracing.span('patch', patch=step.patch.key.id):
@@ -380,7 +383,7 @@ class Builder:
         """Return how the data plane reads a part, and what that cost."""
         if isinstance(source, routes.Part) \
                 and self.sources.is_peer(source.host):
-            return self.transfers.part(source), transfer.Moved()
+            return self.transfers.part(source), site_transfers.Moved()
         return stack.enter_context(self.borrowed(source, throttle))
 
     def direct(self, route: routes.Route, stack: contextlib.ExitStack
@@ -410,7 +413,7 @@ class Builder:
             yield Parts(base, patch, moved_base + moved_patch)
 
     def patch_copies(self, step: Step, parts: Parts[pathlib.Path]
-                     ) -> transfer.Moved:
+                     ) -> site_transfers.Moved:
         """Build a template from files; returns what that cost.
 
         :raises DiffCacheError: base or patch is damaged
@@ -420,7 +423,7 @@ class Builder:
             self._tools.apply_patch(parts.base, parts.patch, step.dest)
         if step.durable:
             files.sync(step.dest)
-        return transfer.Moved(apply_seconds=time.monotonic() - started)
+        return site_transfers.Moved(apply_seconds=time.monotonic() - started)
 
     def new_staged(self, content_id: str) -> pathlib.Path:
         """Return a path for a template that is needed for a moment."""
@@ -461,7 +464,7 @@ class _Attempt:
             for failure in delivery.failures)
         route = None if delivery.source is None \
             else candidates[delivery.source]
-        return failover.Outcome(route, transfer.Moved(
+        return failover.Outcome(route, site_transfers.Moved(
             delivery.wan_bytes, delivery.lan_bytes), failed)
 
     def _failed(self, route, failure: orders.Failure) -> failover.Failed:
@@ -507,15 +510,15 @@ class _TemplateAttempt(_Attempt):
                         or self._sources.is_peer(part.host)
                         for part in route.parts))
 
-    def _build(self, route: routes.Route) -> transfer.Moved:
+    def _build(self, route: routes.Route) -> site_transfers.Moved:
         """Copy what is held, or apply patch by patch, one result at a time."""
         if not route.builds:
             self.read = route.parts
             self._builder.manifest(self._key.id, self.throttle)
             self._builder.copy_held(route.source.key, self._dest,
                                     self.throttle)
-            return transfer.Moved()
-        moved = transfer.Moved()
+            return site_transfers.Moved()
+        moved = site_transfers.Moved()
         base: routes.Part | pathlib.Path = route.source
         with contextlib.ExitStack() as stack:
             for content_id, patch in zip(route.through, route.patches):
@@ -530,7 +533,7 @@ class _TemplateAttempt(_Attempt):
                 base, route.patches[-1], self._key.id, self._dest,
                 self.throttle.durable))
 
-    def _take(self, step: Step) -> transfer.Moved:
+    def _take(self, step: Step) -> site_transfers.Moved:
         self._forget()
         self.targets = (step.target,)
         self.read = step.parts
@@ -545,8 +548,8 @@ class _TemplateAttempt(_Attempt):
         if delivery.source is None:
             self.blamed = delivery.failures[-1].host
             raise delivery.failures[-1].error
-        return parts.moved + transfer.Moved(delivery.wan_bytes,
-                                            delivery.lan_bytes)
+        return parts.moved + site_transfers.Moved(delivery.wan_bytes,
+                                                  delivery.lan_bytes)
 
     def _find_manifest(self, step: Step, patch: Place) -> None:
         # If the manifest has no source, none of this step is to blame.

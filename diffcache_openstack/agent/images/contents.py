@@ -18,16 +18,16 @@ import threading
 import typing
 import uuid
 
-from diffcache_openstack.agent.images import arrivals as arriving
+from diffcache_openstack.agent.images import arriving_bases
 from diffcache_openstack.agent.images import building
-from diffcache_openstack.agent.images import costs as prices
-from diffcache_openstack.agent.images.limits import pulse as pulses
-from diffcache_openstack.agent.images.limits import throttle as throttles
+from diffcache_openstack.agent.images import image_costs
+from diffcache_openstack.agent.images.limits import pulses
+from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import transfers
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.images import site_transfers
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common.telemetry import tracing
@@ -81,8 +81,8 @@ class Alternatives(typing.NamedTuple):
     """
 
     patches: patch_requests.PatchRequests
-    costs: prices.Costs
-    arrivals: arriving.Arrivals
+    costs: image_costs.ImageCosts
+    arrivals: arriving_bases.Arrivals
 
 
 class Contents:
@@ -96,10 +96,10 @@ class Contents:
     :param alternatives: considered before content is built
     """
 
-    def __init__(self, builder: building.Builder, host: hosts.HostState,
+    def __init__(self, builder: building.Builder, host: host_state.HostState,
                  flights: single_flight.SingleFlight,
                  kept: retention.Retention,
-                 moved: transfers.Transfers, alternatives: Alternatives
+                 moved: site_transfers.Transfers, alternatives: Alternatives
                  ) -> None:
         self._patches, self._costs, self._arrivals = alternatives
         self._builder = builder
@@ -173,7 +173,7 @@ class Contents:
         if own_bytes is None or self._costs.planned(template):
             return
         cost = self._costs.content(template)
-        if cost.way == prices.REPOSITORY and (
+        if cost.way == image_costs.REPOSITORY and (
                 own_bytes < _CHEAPER * cost.wan_bytes):
             raise exceptions.DownloadCheaper(
                 f'Image {template.id} would cross the WAN whole, in'

@@ -20,10 +20,10 @@ import dataclasses
 import logging
 import typing
 
-from diffcache_openstack.agent.images.limits import throttle as throttles
-from diffcache_openstack.agent.images import sources as site_sources
-from diffcache_openstack.agent.images import transfers as transfer
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.images.limits import throttles
+from diffcache_openstack.agent.images import site_sources
+from diffcache_openstack.agent.images import site_transfers
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common.telemetry import tracing
@@ -58,7 +58,7 @@ class Outcome:
     """Of one attempt at several routes; ``route`` is None if none worked."""
 
     route: routes.Route | None
-    moved: transfer.Moved = transfer.Moved()
+    moved: site_transfers.Moved = site_transfers.Moved()
     failed: tuple[Failed, ...] = ()
 
 
@@ -107,21 +107,22 @@ class Failover:
     """
 
     def __init__(self, sources: site_sources.Sources,
-                 transfers: transfer.Transfers,
-                 host: hosts.HostState) -> None:
+                 transfers: site_transfers.Transfers,
+                 host: host_state.HostState) -> None:
         self._sources = sources
         self._transfers = transfers
         self._held = host.held
         self._suspect = host.suspect
 
     def first_that_works(self, key: views.Key, attempt: Attempt
-                         ) -> tuple[routes.Route, transfer.Moved, int]:
+                         ) -> tuple[routes.Route, site_transfers.Moved, int]:
         """Return the route that delivered, its cost, and failures before.
 
         :raises DiffCacheError: no source was left; the message has the last
             failure
         """
-        search, moved = _Search(attempt.throttle.excluded), transfer.Moved()
+        search = _Search(attempt.throttle.excluded)
+        moved = site_transfers.Moved()
         while True:
             with tracing.span('lookup', object=key) as span:
                 candidates = self._candidates(key, attempt, search)

@@ -28,13 +28,13 @@ import time
 import typing
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent.images import arrivals as arriving
+from diffcache_openstack.agent.images import arriving_bases
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images.limits import job_limits
-from diffcache_openstack.agent.images.limits import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import routes
@@ -53,24 +53,24 @@ REPORT_INTERVAL = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class FillPlan:
     """The objects that this host should hold, most important first.
 
     :param shares: what precache jobs allow for some of it
     """
 
     generation: int = 0
-    items: tuple[holdings.Wanted, ...] = ()
+    items: tuple[holdings.PlacedObject, ...] = ()
     shares: job_limits.Shares = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def load(cls, path: pathlib.Path) -> 'Plan':
+    def load(cls, path: pathlib.Path) -> 'FillPlan':
         """Read the plan kept from the last run; empty if there is none."""
         document = files.read_json(path)
         if document is None:
             return cls()
         return cls(document['generation'], tuple(
-            holdings.Wanted(views.Key(kind, object_id), priority)
+            holdings.PlacedObject(views.Key(kind, object_id), priority)
             for kind, object_id, priority in document['items']),
             job_limits.load(document['shares']))
 
@@ -78,7 +78,7 @@ class Plan:
     def received(cls, generation: int,
                  items: collections.abc.Iterable[tuple[str, str, float]],
                  limits: collections.abc.Iterable[
-                     collections.abc.Sequence] = ()) -> 'Plan':
+                     collections.abc.Sequence] = ()) -> 'FillPlan':
         """Return the plan of an RPC call.
 
         :param items: kind, id and priority of objects, in any order
@@ -86,7 +86,7 @@ class Plan:
         :raises InvalidInput: a time window among them cannot be read
         """
         return cls(generation, tuple(
-            holdings.Wanted(views.Key(kind, object_id), priority)
+            holdings.PlacedObject(views.Key(kind, object_id), priority)
             for kind, object_id, priority in
             sorted(items, key=lambda item: item[2])), job_limits.load(limits))
 
@@ -99,7 +99,7 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class FillLimits:
     """What fills are allowed.
 
     :param rate: bytes/s of all fills, None for no limit
@@ -163,10 +163,12 @@ class Filler:
     :param plan_file: keeps the plan over restarts
     """
 
-    def __init__(self, builder: building.Builder, arrivals: arriving.Arrivals,
-                 host: hosts.HostState, flights: single_flight.SingleFlight,
+    def __init__(self, builder: building.Builder,
+                 arrivals: arriving_bases.Arrivals,
+                 host: host_state.HostState,
+                 flights: single_flight.SingleFlight,
                  new_handle: typing.Callable[[], _native.Handle],
-                 limits: Limits, plan_file: pathlib.Path) -> None:
+                 limits: FillLimits, plan_file: pathlib.Path) -> None:
         self._builder = builder
         self._arrivals = arrivals
         self._host = host
@@ -178,7 +180,7 @@ class Filler:
         self._plan_file = plan_file
         self._reported_at = 0.0
         self._wake = threading.Condition()
-        self._plan = Plan.load(plan_file)
+        self._plan = FillPlan.load(plan_file)
         self._planned_with = self._view().generation
         self._tries: dict[views.Key, Try] = {}
         self._working: dict[views.Key, job_limits.JobThrottle] = {}
@@ -204,7 +206,7 @@ class Filler:
         for thread in self._threads:
             thread.join()
 
-    def hold(self, plan: Plan) -> None:
+    def hold(self, plan: FillPlan) -> None:
         """Follow another plan from now on; an older one is ignored."""
         with self._wake:
             if plan.generation < self._plan.generation:

@@ -24,7 +24,7 @@ import threading
 import time
 
 from diffcache_openstack.agent.images.limits import pauses
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.rpc import agent_api
@@ -47,7 +47,7 @@ class NewImages:
     :param clock: seconds, monotonic
     """
 
-    def __init__(self, host: hosts.HostState, agents: agent_api.AgentAPI,
+    def __init__(self, host: host_state.HostState, agents: agent_api.AgentAPI,
                  context: contexts.RequestContext,
                  clock: collections.abc.Callable[[], float] = time.monotonic
                  ) -> None:

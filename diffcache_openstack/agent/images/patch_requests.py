@@ -29,9 +29,9 @@ import threading
 import time
 
 from diffcache_openstack.agent.images.limits import pauses
-from diffcache_openstack.agent.images.limits import throttle as throttles
-from diffcache_openstack.agent.images import sources as site_sources
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.images.limits import throttles
+from diffcache_openstack.agent.images import site_sources
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
@@ -63,7 +63,8 @@ class PatchRequests:
     :param clock: seconds, monotonic
     """
 
-    def __init__(self, sources: site_sources.Sources, host: hosts.HostState,
+    def __init__(self, sources: site_sources.Sources,
+                 host: host_state.HostState,
                  agents: agent_api.AgentAPI,
                  context: contexts.RequestContext,
                  clock: collections.abc.Callable[[], float] = time.monotonic

@@ -20,7 +20,7 @@ import logging
 import pathlib
 
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -33,7 +33,8 @@ class Retention:
     :param keep_requested: whether to keep also what the plan does not want
     """
 
-    def __init__(self, host: hosts.HostState, keep_requested: bool) -> None:
+    def __init__(self, host: host_state.HostState, keep_requested: bool
+                 ) -> None:
         self._host = host
         self._keep_requested = keep_requested
 

@@ -23,7 +23,7 @@ import pathlib
 import threading
 import typing
 
-from diffcache_openstack.agent.images.limits import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views

@@ -24,7 +24,7 @@ import typing
 from werkzeug import wrappers
 
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.local import server
+from diffcache_openstack.agent.local import local_server
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.blocks.codecs import codec_base
 from diffcache_openstack.common import context as contexts
@@ -152,7 +152,7 @@ def refusal(request: wrappers.Request, error: exceptions.DiffCacheError
     unread = getattr(request.environ['wsgi.input'], 'remaining', 0)
     if unread > _MOST_JSON or isinstance(error, LengthError):
         # The rest of the body must not be taken for the next request.
-        request.environ[server.REQUEST].close_connection = True
+        request.environ[local_server.REQUEST].close_connection = True
     status = (416 if isinstance(error, RangeError) else
               next(code for kind, code in _STATUS if isinstance(error, kind)))
     return answer(error_of(error), status)
@@ -175,7 +175,7 @@ def pieces(reader: codec_base.Reader, data: bytes, start: int, end: int
 
 def until_closed(request: wrappers.Request) -> Lines:
     """Wait until the client closes the connection."""
-    exchange = request.environ[server.REQUEST]
+    exchange = request.environ[local_server.REQUEST]
     exchange.close_connection = True
     # Something has to be sent for the head to be sent.
     yield b'{}\n'

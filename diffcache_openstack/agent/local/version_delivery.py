@@ -16,8 +16,8 @@ import tempfile
 
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images.delivery import outputs as output_files
-from diffcache_openstack.agent.lazy import images as lazy_images
-from diffcache_openstack.agent.lazy import versions as lazy_versions
+from diffcache_openstack.agent.lazy import lazy_images
+from diffcache_openstack.agent.lazy import version_reads
 from diffcache_openstack.common import files
 
 
@@ -31,7 +31,7 @@ class VersionDelivery:
     """
 
     def __init__(self, images: lazy_images.LazyImages,
-                 versions: lazy_versions.LazyVersions,
+                 versions: version_reads.VersionReads,
                  outputs: output_files.Outputs, directory: pathlib.Path
                  ) -> None:
         self._images = images

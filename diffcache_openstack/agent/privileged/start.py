@@ -22,8 +22,8 @@ from oslo_privsep import capabilities
 from diffcache_openstack import _native
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.privileged import contexts
-from diffcache_openstack.agent.privileged import disks as privileged_disks
-from diffcache_openstack.agent.privileged import outputs as privileged_outputs
+from diffcache_openstack.agent.privileged import privileged_disks
+from diffcache_openstack.agent.privileged import privileged_outputs
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.disks import disk_files
 

@@ -28,7 +28,7 @@ import uuid
 
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.repository import records
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -109,7 +109,7 @@ class Catalogue(typing.Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class PatchOptions:
     """Options of the creation of patches.
 
     :param level: of compression
@@ -119,7 +119,7 @@ class Options:
     """
 
     level: int
-    limits: pair_choice.Limits
+    limits: pair_choice.PatchLimits
     may_run: typing.Callable[[], bool]
     scan_interval: float
 
@@ -134,9 +134,9 @@ class Repository:
     :param options: how patches are made
     """
 
-    def __init__(self, host: hosts.HostState, state: pathlib.Path,
+    def __init__(self, host: host_state.HostState, state: pathlib.Path,
                  tools: image_tools.ImageTools, catalogue: Catalogue,
-                 options: Options) -> None:
+                 options: PatchOptions) -> None:
         self._host = host
         self._held = host.held
         self._tools = tools

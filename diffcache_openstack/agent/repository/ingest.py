@@ -55,7 +55,7 @@ _CHANGEABLE = ('name', 'owner', 'visibility', 'status', 'family',
 
 
 @dataclasses.dataclass(frozen=True)
-class Image:
+class ServiceImage:
     """An image as its service describes it.
 
     :param status: active, deactivated, deleted, or one on the way there
@@ -85,16 +85,16 @@ class _Hash:
     value: str
 
 
-class Source(typing.Protocol):
+class ImageService(typing.Protocol):
     """An image service."""
 
-    def images(self) -> typing.Iterable[Image]:
+    def images(self) -> typing.Iterable[ServiceImage]:
         """Return all images of all projects.
 
         :raises RetryableError: the service does not answer
         """
 
-    def image(self, image_id: str) -> Image | None:
+    def image(self, image_id: str) -> ServiceImage | None:
         """Return one image; None if there is none (any more).
 
         :raises RetryableError: the service does not answer
@@ -126,7 +126,7 @@ class Ingest:
     :ivar arriving: the images that are being added
     """
 
-    def __init__(self, source: Source, repository: catalogue.Repository,
+    def __init__(self, source: ImageService, repository: catalogue.Repository,
                  held: holdings.Holdings, tools: image_tools.ImageTools,
                  limits: image_limits.ImageLimits, workers: int = 1,
                  level: int = 0) -> None:
@@ -259,7 +259,7 @@ class Ingest:
             return False
         return self._queue.hurry(image_id, image.size or 0)
 
-    def _take(self, image: Image) -> None:
+    def _take(self, image: ServiceImage) -> None:
         vouched = _checked(image)
         started = time.monotonic()
         self.arriving.begin(image.id)
@@ -270,7 +270,7 @@ class Ingest:
         LOG.info('Added image %s (%s), %d bytes, in %.1f s', image.id,
                  image.name, size, time.monotonic() - started)
 
-    def _add(self, image: Image, vouched: _Hash) -> int:
+    def _add(self, image: ServiceImage, vouched: _Hash) -> int:
         """Add an image; returns the bytes of its file.
 
         Hosts can read its content before the recipe is made, which takes
@@ -327,7 +327,7 @@ class Ingest:
         stack.callback(files.discard, path)
         return path
 
-    def _download(self, image: Image, vouched: _Hash, path: pathlib.Path
+    def _download(self, image: ServiceImage, vouched: _Hash, path: pathlib.Path
                   ) -> int:
         """Write the file, verified; returns its bytes."""
         hasher = hashlib.new(vouched.algo, usedforsecurity=False)
@@ -351,7 +351,7 @@ class Ingest:
                 f' the store that Glance reads it from.')
         return size
 
-    def _unpack(self, image: Image, path: pathlib.Path,
+    def _unpack(self, image: ServiceImage, path: pathlib.Path,
                 content: pathlib.Path, deadline: image_limits.Deadline
                 ) -> None:
         if not self._tools.is_qcow2(path):
@@ -458,7 +458,7 @@ class _Form:
             raise _Awaited
 
 
-def _checked(image: Image) -> _Hash:
+def _checked(image: ServiceImage) -> _Hash:
     """Return the hash to verify an image with.
 
     :raises InvalidInput: the message says why

@@ -50,7 +50,7 @@ _BITS = 8e-6
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class PatchRequest:
     """A patch that a host requests.
 
     :param target: content id of the image that it needs
@@ -87,7 +87,7 @@ class OnDemand:
         self._declined: collections.OrderedDict[pair_choice.Pair, None] = \
             collections.OrderedDict()
 
-    def create(self, wanted: Wanted) -> catalogue.PatchRecord | None:
+    def create(self, wanted: PatchRequest) -> catalogue.PatchRecord | None:
         """Return the best patch from one of some images, created if need be.
 
         :returns: None if the host is faster without one
@@ -148,7 +148,7 @@ class OnDemand:
         with self._lock:
             self._target = None
 
-    def _create(self, wanted: Wanted) -> catalogue.PatchRecord | None:
+    def _create(self, wanted: PatchRequest) -> catalogue.PatchRecord | None:
         best = min(self._worthwhile(wanted), default=None)
         if best is None:
             return None
@@ -163,7 +163,7 @@ class OnDemand:
             self._remember((base, wanted.target))
         return found
 
-    def _worthwhile(self, wanted: Wanted
+    def _worthwhile(self, wanted: PatchRequest
                     ) -> collections.abc.Iterator[tuple[float, str]]:
         """Yield bases whose patch is the faster way, with the seconds."""
         target = wanted.target

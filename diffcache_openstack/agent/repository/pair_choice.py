@@ -33,7 +33,7 @@ _LOADED = 128
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class PatchLimits:
     """Limits on the patches to create.
 
     :param max_ratio: largest patch, of its target's data
@@ -74,7 +74,7 @@ class Estimates:
         return self._compare(self._load(base), self._load(target))
 
 
-def judge_estimate(size: int, data_size: int, limits: Limits) -> Verdict:
+def judge_estimate(size: int, data_size: int, limits: PatchLimits) -> Verdict:
     """Return whether a patch is worth creating, by its estimated size.
 
     :param data_size: bytes of data of the target
@@ -88,7 +88,8 @@ def judge_estimate(size: int, data_size: int, limits: Limits) -> Verdict:
         f' bytes of data ([repository] max_patch_ratio).')
 
 
-def judge_size(size: int, data_size: int, limits: Limits) -> Verdict | None:
+def judge_size(size: int, data_size: int, limits: PatchLimits
+               ) -> Verdict | None:
     """Return why a patch is not worth keeping; None if it is."""
     limit = int(limits.max_ratio * data_size)
     if size <= limit:

@@ -13,7 +13,7 @@
 
 import collections.abc
 
-from diffcache_openstack.agent.ssdcache import wanted as wishes
+from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache.engines import base as engines
 
@@ -31,13 +31,15 @@ def find(states: States, name: str) -> engines.State:
     return states[name]
 
 
-def as_it_is(state: engines.State) -> wishes.Wanted:
+def as_it_is(state: engines.State) -> volume_settings.VolumeSettings:
     """Return the settings of a volume that another program attached."""
-    return wishes.Wanted('', state.mode, state.limit, state.limit,
-                         sequential=state.sequential)
+    return volume_settings.VolumeSettings('', state.mode, state.limit,
+                                          state.limit,
+                                          sequential=state.sequential)
 
 
-def known(store: wishes.Store, states: States) -> dict[str, wishes.Wanted]:
+def known(store: volume_settings.SettingsStore, states: States
+          ) -> dict[str, volume_settings.VolumeSettings]:
     """Return what the attached volumes want."""
     kept = store.wanted()
     return {name: as_it_is(state) if state.state == engines.HELD

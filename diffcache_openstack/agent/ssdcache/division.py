@@ -15,16 +15,16 @@ import collections.abc
 import logging
 
 from diffcache_openstack.agent.ssdcache import attached
-from diffcache_openstack.agent.ssdcache import limits as volume_limits
-from diffcache_openstack.agent.ssdcache import sizes as volume_sizes
-from diffcache_openstack.agent.ssdcache import wanted as wishes
+from diffcache_openstack.agent.ssdcache import partition_limits
+from diffcache_openstack.agent.ssdcache import volume_settings
+from diffcache_openstack.agent.ssdcache import volume_sizes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache.sizing import base as sizing
 
 LOG = logging.getLogger(__name__)
 
-_Wanted = collections.abc.Mapping[str, wishes.Wanted]
+_Wanted = collections.abc.Mapping[str, volume_settings.VolumeSettings]
 
 
 class Division:
@@ -36,7 +36,7 @@ class Division:
     """
 
     def __init__(self, engine: engines.Engine, sizes: volume_sizes.Sizes,
-                 limits: volume_limits.Limits) -> None:
+                 limits: partition_limits.PartitionLimits) -> None:
         self._engine = engine
         self._sizes = sizes
         self._limits = limits

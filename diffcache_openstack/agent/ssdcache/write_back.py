@@ -18,7 +18,7 @@ import logging
 import threading
 
 from diffcache_openstack.agent.ssdcache import attached
-from diffcache_openstack.agent.ssdcache import wanted as wishes
+from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache.engines import base as engines
@@ -139,8 +139,9 @@ class WriteBack:
             self._engine.set_mode(name, volume_specs.WRITE_THROUGH)
         self._end(name)
 
-    def arrive(self, name: str, wanted: wishes.Wanted,
-               before: wishes.Wanted | None, states: attached.States) -> None:
+    def arrive(self, name: str, wanted: volume_settings.VolumeSettings,
+               before: volume_settings.VolumeSettings | None,
+               states: attached.States) -> None:
         """Take over what the cache has of a volume that is attached.
 
         :param before: how it was attached to this host, if it was
@@ -259,8 +260,8 @@ class WriteBack:
             self._end(name)
 
 
-def _check_same(name: str, dirty: int, wanted: wishes.Wanted,
-                before: wishes.Wanted | None) -> None:
+def _check_same(name: str, dirty: int, wanted: volume_settings.VolumeSettings,
+                before: volume_settings.VolumeSettings | None) -> None:
     """Refuse to write blocks back that are older than the volume.
 
     :raises VolumeRefused: the volume may have been attached to another server

@@ -43,7 +43,7 @@ import threading
 import time
 import typing
 
-from diffcache_openstack.agent.state import borrowed as borrowed_files
+from diffcache_openstack.agent.state import borrowed_files
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
@@ -89,7 +89,7 @@ class Inspector(typing.Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class PlacedObject:
     """An object the plan places here; a lower priority number comes first."""
 
     key: views.Key
@@ -228,7 +228,7 @@ class Holdings:
 
     # -- changing
 
-    def want(self, wanted: list[Wanted]) -> None:
+    def want(self, wanted: list[PlacedObject]) -> None:
         """Set the objects of the plan; all others may be evicted."""
         with self._lock:
             self._wanted = {item.key: item.priority for item in wanted}

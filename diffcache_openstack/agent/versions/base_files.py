@@ -23,7 +23,7 @@ from diffcache_openstack.common import files
 from diffcache_openstack import objects
 
 
-class Images(typing.Protocol):
+class ImageSource(typing.Protocol):
     """Source of base images: see :class:`.delivery.serving.ImageServer`."""
 
     def deliver_content(self, content_id: str | None, output: pathlib.Path,
@@ -39,7 +39,7 @@ class BaseFiles:
     :param ids: content ids of files
     """
 
-    def __init__(self, agent: Images, found: guests.Guests,
+    def __init__(self, agent: ImageSource, found: guests.Guests,
                  ids: bases.BaseIds) -> None:
         self._agent = agent
         self._guests = found

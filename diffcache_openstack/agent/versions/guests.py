@@ -62,7 +62,7 @@ class Guest:
     server_id: str
     disks: tuple[Disk, ...]
     monitor: qemu_monitor.Monitor | None = None
-    agent: 'Agent | None' = None
+    agent: 'GuestAgent | None' = None
 
     @property
     def running(self) -> bool:
@@ -70,7 +70,7 @@ class Guest:
         return self.monitor is not None
 
 
-class Agent:
+class GuestAgent:
     """The guest agent of a domain, through libvirt; it is not trusted."""
 
     def __init__(self, library: types.ModuleType, qemu: types.ModuleType,
@@ -157,7 +157,7 @@ class Guests:
             return Guest(server_id, disks)
         return Guest(
             server_id, disks, qemu_monitor.Monitor(library, qemu, domain),
-            Agent(library, qemu, domain) if _has_agent(tree) else None)
+            GuestAgent(library, qemu, domain) if _has_agent(tree) else None)
 
     def check(self, path: pathlib.Path) -> pathlib.Path:
         """Return the real path of a file in the allowed directories.

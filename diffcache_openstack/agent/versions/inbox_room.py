@@ -38,7 +38,7 @@ Blobs = dict[str, dict[str, int]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class InboxLimits:
     """Most bytes that wait to be accepted.
 
     :param total: of all hosts
@@ -61,7 +61,7 @@ class InboxRoom:
     :param is_waiting: whether the inbox of a project still has a blob
     """
 
-    def __init__(self, limits: Limits, directory: pathlib.Path | None,
+    def __init__(self, limits: InboxLimits, directory: pathlib.Path | None,
                  record: pathlib.Path | None,
                  is_waiting: collections.abc.Callable[[str, str], bool]
                  ) -> None:

@@ -19,7 +19,7 @@ import typing
 from oslo_config import cfg
 
 from diffcache_openstack.agent.versions import arbiters
-from diffcache_openstack.agent.versions import stores
+from diffcache_openstack.agent.versions import version_stores
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import barbican
 from diffcache_openstack.conf import groups
@@ -44,12 +44,12 @@ class ProjectStores:
                  arbiter_of: arbiters.ArbiterOf | None = None) -> None:
         self._conf = conf
         self._options = (manager, memory, arbiter_of)
-        self._common = stores.Stores(conf, *self._options)
+        self._common = version_stores.Stores(conf, *self._options)
         self._lock = threading.Lock()
         # By file, with the time of its change.
-        self._own: dict[pathlib.Path, tuple[int, stores.Stores]] = {}
+        self._own: dict[pathlib.Path, tuple[int, version_stores.Stores]] = {}
 
-    def of(self, project_id: str) -> stores.Stores:
+    def of(self, project_id: str) -> version_stores.Stores:
         """Return what opens the store of a project.
 
         :raises InvalidInput: its file cannot be used
@@ -79,7 +79,7 @@ class ProjectStores:
             return None
         return pathlib.Path(directory) / f'{project_id}.conf'
 
-    def _of_others(self, project_id: str) -> stores.Stores:
+    def _of_others(self, project_id: str) -> version_stores.Stores:
         if self._conf.versions.listed_projects_only:
             raise exceptions.Forbidden(
                 f'This host stores no versions of project {project_id}: put a'
@@ -87,13 +87,13 @@ class ProjectStores:
                 f' projects_directory.')
         return self._common
 
-    def _read(self, path: pathlib.Path) -> stores.Stores:
+    def _read(self, path: pathlib.Path) -> version_stores.Stores:
         files = [*(self._conf.config_file or ()), str(path)]
         try:
             conf = _config(files)
         except cfg.Error as error:
             raise exceptions.InvalidInput(f'{path}: {error}') from error
-        return stores.Stores(conf, *self._options)
+        return version_stores.Stores(conf, *self._options)
 
     def open(self, project_id: str, task_id: str | None = None
              ) -> version_store.VersionStore:

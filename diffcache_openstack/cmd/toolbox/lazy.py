@@ -28,7 +28,7 @@ from diffcache_openstack.common.commands import cli
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
 from diffcache_openstack.prefetch import replay
-from diffcache_openstack.prefetch import scenario as scenarios
+from diffcache_openstack.prefetch import scenarios
 
 
 _CHUNKS = cli.whole(1, scenarios.MAX_CHUNKS)

@@ -26,7 +26,7 @@ from diffcache_openstack.common import files
 from diffcache_openstack.prefetch import by_file
 from diffcache_openstack.prefetch import carry
 from diffcache_openstack.prefetch import profiles
-from diffcache_openstack.prefetch import scenario as scenarios
+from diffcache_openstack.prefetch import scenarios
 
 
 def _files_of(found: file_map.FileMap) -> by_file.Files:

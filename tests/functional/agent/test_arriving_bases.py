@@ -15,7 +15,7 @@ import concurrent.futures
 import threading
 
 from diffcache_openstack.agent.data_plane import native_plane
-from diffcache_openstack.agent.images import arrivals
+from diffcache_openstack.agent.images import arriving_bases
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.embedded import site as sites
@@ -36,7 +36,7 @@ class ArrivingBasesTest(test_embedded.EmbeddedTestCase):
     def setUp(self):
         super().setUp()
         # A busy machine takes longer for a decision.
-        self.patch(arrivals, '_LONGEST', float(SECONDS))
+        self.patch(arriving_bases, '_LONGEST', float(SECONDS))
         self.goes_on = threading.Event()
 
     def new_site(self, options=None):

@@ -91,7 +91,7 @@ class EmbeddedTestCase(base.TestCase):
         """Have hosts hold objects, and all hosts know of it."""
         for number, (host, objects) in enumerate(held.items(), start=1):
             self.site.hosts[host.replace('_', '-')].filler.hold(
-                filling.Plan.received(number, [
+                filling.FillPlan.received(number, [
                     (*key, n) for n, key in enumerate(objects)]))
         self.site.wait(self.site.filled, 180, 'the caches to fill')
 
@@ -317,7 +317,7 @@ class ResumeTest(EmbeddedTestCase):
     def test_a_fill_that_was_cut_off_goes_on_where_it_was(self):
         agent = self.site.hosts['host-1']
         key = self.template('system')
-        agent.filler.hold(filling.Plan.received(1, [(*key, 0)]))
+        agent.filler.hold(filling.FillPlan.received(1, [(*key, 0)]))
         self.site.wait(lambda: agent.plane.stats()['received'][
             view.TEMPLATES] > 3 * MIB, 180, 'half of the image')
         self.site.stop()
@@ -512,7 +512,7 @@ class FullDiskTest(EmbeddedTestCase):
     def test_what_is_unwanted_makes_room(self):
         self.hold(host_1=[self.template('system')])
         agent = self.site.hosts['host-1']
-        agent.filler.hold(filling.Plan.received(9, []))
+        agent.filler.hold(filling.FillPlan.received(9, []))
         self.get('host-1', 'java')
         self.assertNotIn(self.template('system'), agent.held)
 

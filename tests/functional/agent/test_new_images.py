@@ -50,7 +50,7 @@ class ImageService:
         if self.file is None or image_id != IMAGE:
             return None
         data = self.file.read_bytes()
-        return ingest.Image(
+        return ingest.ServiceImage(
             id=IMAGE, name='Uploaded', status='active', disk_format='qcow2',
             container_format='bare', size=len(data), os_hash_algo='sha512',
             os_hash_value=hashlib.sha512(data).hexdigest(), owner='project',

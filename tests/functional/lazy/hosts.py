@@ -15,7 +15,7 @@ import os
 import pathlib
 import signal
 
-from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.sites import view
 
 
@@ -28,7 +28,7 @@ class Host:
         self.folder = test.folder / f'{name}-lazy'
         self.plane = test.plane(name)
         self.process = test.start_service(self.folder)
-        self.daemon = daemon.Daemon(f'{self.folder}/socket')
+        self.daemon = diffcached.Diffcached(f'{self.folder}/socket')
 
     @property
     def url(self):

@@ -25,7 +25,7 @@ import fixtures
 
 from diffcache_openstack import _native
 from diffcache_openstack.agent.data_plane import native_plane
-from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.cmd.toolbox import lazy
 from diffcache_openstack.common import exceptions
 from tests import base
@@ -110,7 +110,7 @@ class LazyServicesTest(base.TestCase):
         self.addCleanup(self._end_keepers, folder)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        found = daemon.Daemon(f'{folder}/socket')
+        found = diffcached.Diffcached(f'{folder}/socket')
         self.wait_until(lambda: self.answers(found))
         return process
 

@@ -17,12 +17,12 @@ import signal
 import types
 from unittest import mock
 
-from diffcache_openstack.agent.lazy import daemon
-from diffcache_openstack.agent.lazy import served_versions
-from diffcache_openstack.agent.lazy import servers
-from diffcache_openstack.agent.lazy import versions
-from diffcache_openstack.agent.local import api
-from diffcache_openstack.agent.local import server
+from diffcache_openstack.agent.lazy import diffcached
+from diffcache_openstack.agent.lazy import lazy_servers
+from diffcache_openstack.agent.lazy import lazy_versions
+from diffcache_openstack.agent.lazy import version_reads
+from diffcache_openstack.agent.local import local_api
+from diffcache_openstack.agent.local import local_server
 from diffcache_openstack.common import threads
 from diffcache_openstack import objects
 from diffcache_openstack.versions.blobs import file
@@ -59,7 +59,7 @@ class VersionsCase(services.LazyServicesTest):
         self.store = version_store.VersionStore.open(
             file.FileStore(self.folder / 'store'), self.key)
         self.version = self.save(*range(0, 900, 11))
-        self.versions = versions.LazyVersions(
+        self.versions = version_reads.VersionReads(
             types.SimpleNamespace(open=lambda project: self.store),
             types.SimpleNamespace(bring=lambda disk, path: (
                 self.base, disk.base_id)),
@@ -72,7 +72,7 @@ class VersionsCase(services.LazyServicesTest):
         self.host = self.folder / 'host'
         # After the end of the service, which would start them again.
         self.start_service(self.host)
-        self.daemon = daemon.Daemon(f'{self.host}/socket')
+        self.daemon = diffcached.Diffcached(f'{self.host}/socket')
 
     def save(self, *places):
         with open(self.disk, 'r+b') as stream:
@@ -86,10 +86,10 @@ class VersionsCase(services.LazyServicesTest):
     def start_agent(self):
         """The agent's own socket, with what reads versions behind it."""
         rooms = [mock.Mock() for _ in range(6)]
-        rooms[4] = api.Versions(mock.Mock(), self.versions, mock.Mock())
-        found = server.LocalServer(self.folder / 'agent.sock',
-                                   server.Access('socket'),
-                                   api.LocalApi(*rooms))
+        rooms[4] = local_api.Versions(mock.Mock(), self.versions, mock.Mock())
+        found = local_server.LocalServer(self.folder / 'agent.sock',
+                                         local_server.Access('socket'),
+                                         local_api.LocalApi(*rooms))
         found.start()
         self.addCleanup(found.stop)
         return found
@@ -97,7 +97,7 @@ class VersionsCase(services.LazyServicesTest):
     def described(self):
         """The version, as servers boot from it."""
         disk = self.versions.disk_of(VERSION, 'p')
-        return versions.Version(
+        return version_reads.ReadVersion(
             VERSION, 'p', disk.version, disk.base_id, disk.base_name, None,
             (IMAGE,))
 
@@ -127,9 +127,9 @@ class PlainStoreTest(VersionsCase):
         self.assertEqual((0, (0, 0)), (failures, agent))
 
     def test_the_rate_of_its_first_server_holds_before_that_is_known(self):
-        served = served_versions.ServedVersions(
+        served = lazy_versions.LazyVersions(
             self.daemon, self.versions,
-            servers.Servers(self.folder / 'servers'),
+            lazy_servers.Servers(self.folder / 'servers'),
             {'hydrate': 'idle', 'wait': 30.0, 'prefetch': False},
             threads.KeyedLocks())
         opened = served.open(self.described(), rate=1)

@@ -16,8 +16,8 @@ import random
 import signal
 import uuid
 
-from diffcache_openstack.agent.lazy import daemon
-from diffcache_openstack.agent.lazy import servers
+from diffcache_openstack.agent.lazy import diffcached
+from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common.signing import host_keys
@@ -63,7 +63,7 @@ class BootSetsTest(services.LazyServicesTest):
         self.image.write_bytes(random.Random(7).randbytes(_CHUNKS * _CHUNK))
         self.lazy_folder = self.folder / 'h1'
         self.service = self.start_service(self.lazy_folder)
-        self.daemon = daemon.Daemon(f'{self.lazy_folder}/socket')
+        self.daemon = diffcached.Diffcached(f'{self.lazy_folder}/socket')
         self.site = Site(
             self.folder / 'site',
             [sites.HostSpec('h1', (_CHUNKS - 8) * _CHUNK)],
@@ -125,7 +125,7 @@ class BootSetsTest(services.LazyServicesTest):
         """Boot lazily: what the profile has is read with no byte of a WAN."""
         before = self.site.wan_bytes()
         path = self.agent._lazy.open('image')['path']
-        self.agent._lazy.add_server(servers.Server(
+        self.agent._lazy.add_server(lazy_servers.LazyServer(
             's1', _PROJECT, 'image', ''))
         # Past the page cache, which reads ahead.
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)

@@ -16,7 +16,7 @@ import random
 import signal
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view as views
 from tests.functional.lazy import services
@@ -36,7 +36,7 @@ class BuildsTest(services.LazyServicesTest):
         self.host = self.plane('host', self.base, compressed=False)
         self.repository = self.plane('repository', self.image)
         os.link(self.folder / self.patch, self.patch_path())
-        self.daemon = daemon.Daemon(f'{self.folder}/socket')
+        self.daemon = diffcached.Diffcached(f'{self.folder}/socket')
         self.start_service(self.folder)
 
     def make_next_build(self):

@@ -16,7 +16,7 @@ import random
 import signal
 import time
 
-from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.agent_client import local_client
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import engine
@@ -58,7 +58,7 @@ class CarriedProfilesTest(services.LazyServicesTest):
         self.database = engine.Database(self.deployment.conf)
         self.addCleanup(self.database.close)
         self.start_service(self.folder / 'h1')
-        self.daemon = daemon.Daemon(f'{self.folder}/h1/socket')
+        self.daemon = diffcached.Diffcached(f'{self.folder}/h1/socket')
         self.conductor_process = self.deployment.start_conductor(
             lazy=self.conductor)
         self.hub = self.start_agent('hub', role='repository')

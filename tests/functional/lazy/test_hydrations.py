@@ -13,9 +13,9 @@
 
 import time
 
-from diffcache_openstack.agent.lazy import daemon
-from diffcache_openstack.agent.lazy import hydrations
-from diffcache_openstack.agent.lazy import servers
+from diffcache_openstack.agent.lazy import diffcached
+from diffcache_openstack.agent.lazy import lazy_hydrations
+from diffcache_openstack.agent.lazy import lazy_servers
 from tests.functional.lazy import services
 
 
@@ -26,14 +26,14 @@ class HydrationsTest(services.LazyServicesTest):
         self.image = self.make_image('image', 1)
         repository = self.plane('repository', self.image)
         self.start_service(self.folder)
-        served = daemon.Daemon(f'{self.folder}/socket')
+        served = diffcached.Diffcached(f'{self.folder}/socket')
         served.add(self.image, {
             'manifest': str(self.manifest(self.image)), 'wait': 30,
             'sources': [{'peer': repository.url, 'wan': True}]})
-        users = servers.Servers(self.directory / 'servers.json')
+        users = lazy_servers.Servers(self.directory / 'servers.json')
         users.follow(self.image)
-        users.add(self.image, servers.Server('s1', 'p1', 't1'))
-        self.hydrations = hydrations.Hydrations(
+        users.add(self.image, lazy_servers.LazyServer('s1', 'p1', 't1'))
+        self.hydrations = lazy_hydrations.Hydrations(
             served, users, self.directory / 'hydrations.json')
 
     def only(self):

@@ -16,8 +16,8 @@ import os
 import random
 from unittest import mock
 
-from diffcache_openstack.agent.lazy import daemon
-from diffcache_openstack.agent.lazy import servers
+from diffcache_openstack.agent.lazy import diffcached
+from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.cloud import servers as nova_servers
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack.prefetch import profiles
@@ -43,8 +43,9 @@ class LearningTest(services.LazyServicesTest):
         names = ('h1', 'h2', 'h3')
         for name in names:
             self.start_service(self.folder / name)
-        self.daemons = {name: daemon.Daemon(f'{self.folder}/{name}/socket')
-                        for name in names}
+        self.daemons = {
+            name: diffcached.Diffcached(f'{self.folder}/{name}/socket')
+            for name in names}
         self.site = sites.Site(
             self.folder / 'site',
             [sites.HostSpec(name, 10 ** 9) for name in names],
@@ -69,8 +70,9 @@ class LearningTest(services.LazyServicesTest):
         """Begin to boot a server; returns the descriptor of its base."""
         lazy = self.site.hosts[host]._lazy
         path = lazy.open('image')['path']
-        lazy.add_server(servers.Server(f'server-{host}', project, 'image',
-                                       label))
+        lazy.add_server(lazy_servers.LazyServer(f'server-{host}', project,
+                                                'image',
+                                                label))
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
         if keep:
             self.addCleanup(os.close, descriptor)
@@ -148,7 +150,7 @@ class TestSharing(LearningTest):
         agent = self.site.hosts['h1']
         agent._learning.stop()
         content = self.record.content_id
-        again = servers.Servers(agent._state / 'lazy_servers.json')
+        again = lazy_servers.Servers(agent._state / 'lazy_servers.json')
         reads = again.report(content, profiles.of_means(
             self.daemons['h1'].profile(content)['profile']))
         exchange = agent._learning._conductor.exchange_reads

@@ -21,7 +21,7 @@ import socket
 import subprocess
 import time
 
-from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.cmd import lazy_service
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
@@ -67,7 +67,8 @@ class MounterCase(test_service.ServiceCase):
             (self.folder / name).mkdir(mode=0o711)
             os.chown(self.folder / name, USER, USER)
         os.chown(self.folder / 'key', USER, USER)
-        self.daemon = daemon.Daemon(f'{self.folder}/sockets/diffcached')
+        self.daemon = diffcached.Diffcached(
+            f'{self.folder}/sockets/diffcached')
         self.addCleanup(self.unmount_all)
         self.listen()
         self.start_mounter()

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 
-from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent.lazy import diffcached
 from diffcache_openstack.cmd import lazy_service
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import programs
@@ -50,7 +50,7 @@ class ServiceCase(services.LazyServicesTest):
         super().setUp()
         self.image = self.make_image('image', 1)
         self.repository = self.plane('repository', self.image)
-        self.daemon = daemon.Daemon(f'{self.folder}/socket')
+        self.daemon = diffcached.Diffcached(f'{self.folder}/socket')
         self.service = self.start()
 
     def start(self):

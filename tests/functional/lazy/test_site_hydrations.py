@@ -17,8 +17,8 @@ import types
 
 import fixtures
 
-from diffcache_openstack.agent.lazy import daemon
-from diffcache_openstack.agent.lazy import servers
+from diffcache_openstack.agent.lazy import diffcached
+from diffcache_openstack.agent.lazy import lazy_servers
 from diffcache_openstack.cloud import servers as nova_servers
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
@@ -52,7 +52,7 @@ class SiteHydrationsTest(services.LazyServicesTest):
         self.image.write_bytes(random.Random(7).randbytes(_CHUNKS * _CHUNK))
         folder = self.folder / 'h1'
         self.start_service(folder)
-        self.daemon = daemon.Daemon(f'{folder}/socket')
+        self.daemon = diffcached.Diffcached(f'{folder}/socket')
         listed = nova_servers.Server(_SERVER, _PROJECT, 'ACTIVE', 'h1')
         self.useFixture(fixtures.MockPatchObject(
             nova_servers, 'Servers', lambda conf: types.SimpleNamespace(
@@ -86,8 +86,8 @@ class SiteHydrationsTest(services.LazyServicesTest):
         """Boot a server that asks for a rate; its base stays open."""
         path = self.agent._lazy.open('image')['path']
         self.agent._lazy.add_server(
-            servers.Server(_SERVER, _PROJECT, 'image', ''),
-            servers.Wish(rate=_RATE))
+            lazy_servers.LazyServer(_SERVER, _PROJECT, 'image', ''),
+            lazy_servers.Wish(rate=_RATE))
         descriptor = os.open(path, os.O_RDONLY)
         self.addCleanup(os.close, descriptor)
         return descriptor

@@ -20,7 +20,7 @@ import time
 
 from openstack import exceptions
 
-from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.agent.lazy import diffcached
 from tests.functional.openstack import file_guest
 from tests.functional.openstack import nova_hosts
 
@@ -95,7 +95,7 @@ class LazyTest(nova_hosts.NovaTest):
 
     def daemon(self, host):
         where = self.trial.where
-        return daemon.Daemon(str(self.trial.inside(
+        return diffcached.Diffcached(str(self.trial.inside(
             host, where.host / 'diffcache/lazy/diffcached.sock')))
 
     def served(self, image, host=None):

@@ -16,11 +16,11 @@ import math
 import random
 import subprocess
 
+from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.agent.ssdcache import latencies
-from diffcache_openstack.agent.ssdcache import sizes
-from diffcache_openstack.agent.ssdcache import volumes
-from diffcache_openstack.agent.ssdcache import wanted
-from diffcache_openstack.agent.ssdcache import wear
+from diffcache_openstack.agent.ssdcache import volume_settings
+from diffcache_openstack.agent.ssdcache import volume_sizes
+from diffcache_openstack.agent.ssdcache import wear_budget
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import ssdcached
 from diffcache_openstack.ssdcache import epochs
@@ -48,12 +48,13 @@ class EpochTest(test_serve.CacheTest):
         # On a busy machine latencies differ by chance; how they count is
         # tested apart.
         self.patch(latencies, '_CLEAR', math.inf)
-        self.volumes = volumes.CachedVolumes(
+        self.volumes = cached_volumes.CachedVolumes(
             ssdcached.SsdcachedEngine(self.control,
                                       str(self.directory / 'nbd')),
-            volumes.Options((str(self.directory), )),
+            cached_volumes.CacheOptions((str(self.directory), )),
             self.directory / 'ssd_cache.json',
-            sizes.Rules(changes=epochs.Rules(hysteresis=0.001)), self.wear())
+            volume_sizes.SizeRules(changes=epochs.Rules(hysteresis=0.001)),
+            self.wear())
         self.clients = {name: self.attach(name) for name in LOAD}
 
     def wear(self):
@@ -61,7 +62,7 @@ class EpochTest(test_serve.CacheTest):
         return None
 
     def attach(self, name):
-        found = self.volumes.attach(name, wanted.Wanted(
+        found = self.volumes.attach(name, volume_settings.VolumeSettings(
             str(self.origins[name]), 'write-through'))
         return self.enterContext(nbd.Client(
             f'nbd+unix:///{found["export"]}?socket={found["socket"]}'))
@@ -183,7 +184,7 @@ class TestWearBudget(EpochTest):
         path = self.directory / 'wear.json'
         path.write_text(json.dumps({
             'left': per_day // 24, 'time': 0.0, 'counted': {}}))
-        return wear.Wear(per_day, path, lambda: self.now)
+        return wear_budget.Wear(per_day, path, lambda: self.now)
 
     def written(self):
         found = control.send(self.control, 'status')['volumes']

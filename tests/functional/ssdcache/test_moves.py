@@ -11,11 +11,11 @@
 #    under the License.
 """A volume that moves from one host's cache to another's."""
 
-from diffcache_openstack.agent.ssdcache import moves
-from diffcache_openstack.agent.ssdcache import reports
-from diffcache_openstack.agent.ssdcache import sizes
-from diffcache_openstack.agent.ssdcache import volumes
-from diffcache_openstack.agent.ssdcache import wanted
+from diffcache_openstack.agent.ssdcache import cached_volumes
+from diffcache_openstack.agent.ssdcache import volume_moves
+from diffcache_openstack.agent.ssdcache import volume_reports
+from diffcache_openstack.agent.ssdcache import volume_settings
+from diffcache_openstack.agent.ssdcache import volume_sizes
 from diffcache_openstack import objects
 from diffcache_openstack.ssdcache.engines import ssdcached
 from testing import nbd
@@ -32,7 +32,7 @@ class OtherHosts:
         self._hosts = hosts
 
     def volume_use(self, _context, host, volume_id):
-        found = reports.use(self._hosts[host], volume_id)
+        found = volume_reports.use(self._hosts[host], volume_id)
         return objects.VolumeUse.obj_from_primitive(found.obj_to_primitive())
 
 
@@ -50,14 +50,14 @@ class TestMoves(test_serve.CacheTest):
         self.move_in(home)
         self.start('--format', volumes=())
         engine = ssdcached.SsdcachedEngine(self.control, str(home / 'nbd'))
-        found = moves.Moves(engine, OtherHosts(self.hosts), None, RATE)
-        self.hosts[name] = volumes.CachedVolumes(
-            engine, volumes.Options((str(self.directory), )),
-            home / 'ssd_cache.json', sizes.Rules(), moves=found)
+        found = volume_moves.Moves(engine, OtherHosts(self.hosts), None, RATE)
+        self.hosts[name] = cached_volumes.CachedVolumes(
+            engine, cached_volumes.CacheOptions((str(self.directory), )),
+            home / 'ssd_cache.json', volume_sizes.SizeRules(), moves=found)
         return found
 
     def attach(self, host, name, mode='write-through'):
-        found = self.hosts[host].attach(name, wanted.Wanted(
+        found = self.hosts[host].attach(name, volume_settings.VolumeSettings(
             str(self.origins[name]), mode))
         return self.enterContext(nbd.Client(
             f'nbd+unix:///{found["export"]}?socket={found["socket"]}'))

@@ -20,9 +20,9 @@ import sys
 from unittest import mock
 import uuid
 
-from diffcache_openstack.agent.ssdcache import sizes
-from diffcache_openstack.agent.ssdcache import volumes
-from diffcache_openstack.agent.ssdcache import wanted
+from diffcache_openstack.agent.ssdcache import cached_volumes
+from diffcache_openstack.agent.ssdcache import volume_settings
+from diffcache_openstack.agent.ssdcache import volume_sizes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache.engines import base as engines
@@ -75,9 +75,10 @@ class WriteBackTest(test_origins.OriginTest):
         """Return an agent that starts."""
         engine = ssdcached.SsdcachedEngine(self.control,
                                            f'{self.directory}/nbd')
-        return volumes.CachedVolumes(
-            engine, volumes.Options(()), self.directory / 'ssd_cache.json',
-            sizes.Rules())
+        return cached_volumes.CachedVolumes(
+            engine, cached_volumes.CacheOptions(()),
+            self.directory / 'ssd_cache.json',
+            volume_sizes.SizeRules())
 
     def restart_host(self):
         """End the cache as a power cut does, and start it as after a boot."""
@@ -93,7 +94,7 @@ class WriteBackTest(test_origins.OriginTest):
 
     def connect(self, attachment='at1', mode=WRITE_BACK):
         """Attach the volume as Nova does; return a client."""
-        found = self.agent.attach('v', wanted.Wanted(
+        found = self.agent.attach('v', volume_settings.VolumeSettings(
             self.address, mode, attachment=attachment))
         self.assertEqual(mode == WRITE_BACK, found['noted'])
         return self.enterContext(nbd.Client(
@@ -207,7 +208,7 @@ class TestDetach(WriteBackTest):
             os.unlink(self.state / name)
         self.process = self.start_cache('--format')
         for work, args in ((self.agent.detach, ('v', )), (
-                self.agent.attach, ('v', wanted.Wanted(
+                self.agent.attach, ('v', volume_settings.VolumeSettings(
                     self.address, 'write-through', attachment='at1')))):
             self.assertIn(str(self.notes.path('v')), self.refusal(work, *args))
         self.notes.path('v').unlink()
@@ -238,7 +239,7 @@ class TestRestartOfTheHost(WriteBackTest):
     def test_a_volume_that_was_attached_elsewhere_meanwhile(self):
         for attachment in ('at2', None):
             self.assertIn('may have been changed elsewhere', self.refusal(
-                self.agent.attach, 'v', wanted.Wanted(
+                self.agent.attach, 'v', volume_settings.VolumeSettings(
                     self.address, WRITE_BACK, attachment=attachment)))
         self.assertEqual(((WRITE_BACK, 1), 0),
                          (self.shown(), self.on_volume()))

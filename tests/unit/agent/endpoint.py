@@ -13,7 +13,7 @@
 
 import oslo_messaging
 
-from diffcache_openstack.agent.endpoints import agent as agent_endpoint
+from diffcache_openstack.agent.endpoints import agent_endpoint
 
 
 class Endpoint:

@@ -19,21 +19,21 @@ import pathlib
 import threading
 
 from diffcache_openstack.agent.data_plane import orders
-from diffcache_openstack.agent.images import arrivals
+from diffcache_openstack.agent.images import arriving_bases
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import costs
 from diffcache_openstack.agent.images.delivery import outputs
 from diffcache_openstack.agent.images.delivery import serving
-from diffcache_openstack.agent.images.limits import throttle as throttles
+from diffcache_openstack.agent.images import image_costs
+from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import sources
-from diffcache_openstack.agent.images import transfers
-from diffcache_openstack.agent.state import borrowed
+from diffcache_openstack.agent.images import site_sources
+from diffcache_openstack.agent.images import site_transfers
+from diffcache_openstack.agent.state import borrowed_files
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import site_map
@@ -437,34 +437,34 @@ class Host:
         self.while_asleep = lambda: None
         self.plane = Plane(network, name)
         root = directory / name / 'objects'
-        self.borrowed = borrowed.BorrowedFiles(
+        self.borrowed = borrowed_files.BorrowedFiles(
             directory / name / 'borrowed.json', root / view.MANIFESTS,
             self.plane, lambda path: os.open(path, os.O_RDONLY), verify)
         self.held = holdings.Holdings(root, capacity, Inspector(),
                                       self.plane.readers, self.borrowed)
         self.held.scan()
-        self.state = hosts.HostState(name, self.held, SiteMap(self))
+        self.state = host_state.HostState(name, self.held, SiteMap(self))
         self.flights = single_flight.SingleFlight(
             self.held.root / holdings.STAGING)
-        self.transfers = transfers.Transfers(
+        self.transfers = site_transfers.Transfers(
             self.plane, lambda: self.view, lend_seconds=60,
             min_rate=16384)
         kept = retention.Retention(self.state, keep_requested)
-        self.sources = sources.Sources(self.transfers, self.state)
+        self.sources = site_sources.Sources(self.transfers, self.state)
         self.builder = building.Builder(
             self.sources, self.transfers, self.state, self.flights, kept,
             Tools())
         self.agents = Agents()
         self.patch_requests = patch_requests.PatchRequests(
             self.sources, self.state, self.agents, None, lambda: self.now)
-        self.arrivals = arrivals.Arrivals(
+        self.arrivals = arriving_bases.Arrivals(
             self.sources, self.transfers, self.state, lambda: self.now,
             self.sleep)
         self.contents = contents.Contents(
             self.builder, self.state, self.flights, kept, self.transfers,
             contents.Alternatives(
                 self.patch_requests,
-                costs.Costs(self.sources, self.state, self.flights),
+                image_costs.ImageCosts(self.sources, self.state, self.flights),
                 self.arrivals))
         self.requests = request_spool.RequestSpool(
             directory / name / 'requests')

@@ -17,11 +17,11 @@ import uuid
 
 import fixtures
 
-from diffcache_openstack.agent.lazy import reports as hydration_reports
+from diffcache_openstack.agent.lazy import hydration_reports
 from diffcache_openstack.agent import link
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import current_map
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
-from diffcache_openstack.agent.state import site_map
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
@@ -33,11 +33,11 @@ from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.sites import view
 from tests import base
 from tests import host_key_files
-from tests.unit.agent.state import test_site_map
+from tests.unit.agent.state import test_current_map
 from tests.unit import arriving
 from tests.unit import volume_reports
 
-CONTENT = test_site_map.CONTENT
+CONTENT = test_current_map.CONTENT
 NOW = datetime.datetime(2026, 11, 20, tzinfo=datetime.timezone.utc)
 
 
@@ -105,7 +105,7 @@ class Conductor:
 
     def update_site_map(self, ctxt, site, generation=None):
         self._note('update_site_map', generation)
-        return test_site_map.a_map() if generation != 3 else None
+        return test_current_map.a_map() if generation != 3 else None
 
     def get_revoked_keys(self, ctxt, known):
         self._note('get_revoked_keys', known)
@@ -172,14 +172,14 @@ class LinkTest(base.TestCase):
         super().setUp()
         self.conductor = Conductor()
         self.context = contexts.RequestContext.for_service('test')
-        self.site_map = site_map.SiteMap(
+        self.site_map = current_map.SiteMap(
             self.directory / 'map.json', self.conductor, self.context, 's',
             image_records.Verifier(signatures.Security()))
         self.learned = []
         self.site_map.subscribe(lambda: self.learned.append(
             self.site_map.current().generation))
         self.spool = request_spool.RequestSpool(self.directory / 'requests')
-        self.host = hosts.HostState('h1', Held(), self.site_map)
+        self.host = host_state.HostState('h1', Held(), self.site_map)
         self.held = self.host.held
         self.status = Status()
         self.link = link.ConductorLink(

@@ -14,10 +14,10 @@
 import dataclasses
 import queue
 
-from diffcache_openstack.agent.endpoints import agent as agent_endpoint
-from diffcache_openstack.agent.endpoints import lazy as lazy_endpoint
-from diffcache_openstack.agent.endpoints import versions as versions_endpoint
-from diffcache_openstack.agent.endpoints import volumes as volumes_endpoint
+from diffcache_openstack.agent.endpoints import agent_endpoint
+from diffcache_openstack.agent.endpoints import lazy_endpoint
+from diffcache_openstack.agent.endpoints import versions_endpoint
+from diffcache_openstack.agent.endpoints import volumes_endpoint
 from diffcache_openstack.cloud import servers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects

@@ -33,7 +33,7 @@ def document(image_id='i1', **values):
 
 
 def described(image_id='i1', **values):
-    return ingest.Image(**{
+    return ingest.ServiceImage(**{
         'id': image_id, 'name': 'Gold', 'status': 'active',
         'disk_format': 'raw', 'container_format': 'bare', 'size': 10,
         'os_hash_algo': 'sha512', 'os_hash_value': 'abc', 'owner': 'p1',

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diffcache_openstack.prefetch import by_file
-from diffcache_openstack.prefetch import scenario as scenarios
+from diffcache_openstack.prefetch import scenarios
 from tests import base
 
 # A file of two pieces, another between them, and something behind.

@@ -19,10 +19,10 @@ import uuid
 import fixtures
 import oslo_messaging
 
-from diffcache_openstack.agent.endpoints import agent as agent_endpoint
-from diffcache_openstack.agent.endpoints import lazy as agent_lazy
-from diffcache_openstack.agent.endpoints import versions as agent_versions
-from diffcache_openstack.agent.endpoints import volumes as agent_volumes
+from diffcache_openstack.agent.endpoints import agent_endpoint
+from diffcache_openstack.agent.endpoints import lazy_endpoint
+from diffcache_openstack.agent.endpoints import versions_endpoint
+from diffcache_openstack.agent.endpoints import volumes_endpoint
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import signatures
@@ -51,9 +51,9 @@ SERVICES = (
         hydrations.Hydrations, proposals.Proposals, precache.Precacher,
         heads.StoreHeads, versions.VersionService,
         volume_caches.VolumeCaches)),
-    (methods.AGENT, (agent_endpoint.AgentManager, agent_lazy.LazyManager,
-                     agent_versions.VersionsManager,
-                     agent_volumes.VolumesManager)))
+    (methods.AGENT, (agent_endpoint.AgentManager, lazy_endpoint.LazyManager,
+                     versions_endpoint.VersionsManager,
+                     volumes_endpoint.VolumesManager)))
 
 OBJECTS = {
     'host': objects.Host(name='h1', site='edge', role='compute'),

@@ -30,8 +30,8 @@ class TestBudget(base.TestCase):
 
     def test_within_the_budget_nothing_changes(self):
         budget = wear.Budget(86_400_000)
-        found = budget.decide(100, {'a': wear.Use(1000, 5.0),
-                                    'b': wear.Use(0, 0.0, 2)})
+        found = budget.decide(100, {'a': wear.VolumeWear(1000, 5.0),
+                                    'b': wear.VolumeWear(0, 0.0, 2)})
         self.assertEqual({}, found.admissions)
         [line] = found.explain
         self.assertIn('86.4 MB', line)
@@ -40,32 +40,34 @@ class TestBudget(base.TestCase):
         budget = wear.Budget(86_400_000, left=3_600_000 + 100_000)
         # 1000 bytes/s accrue.
         found = budget.decide(100, {
-            'gains': wear.Use(100_000, 1e9), 'scans': wear.Use(100_000, 10.0)})
+            'gains': wear.VolumeWear(100_000, 1e9),
+            'scans': wear.VolumeWear(100_000, 10.0)})
         self.assertEqual({'scans': server.NEVER}, found.admissions)
         self.assertIn('scans: no new blocks are cached', found.explain[1])
         self.assertIn('0.1 ms', found.explain[1])
 
     def test_admission_is_raised_before_blocks_are_kept_out(self):
         budget = wear.Budget(86_400_000, left=3_600_000 + 50_000)
-        found = budget.decide(100, {'a': wear.Use(90_000, 1e6),
-                                    'b': wear.Use(50_000, 1e9)})
+        found = budget.decide(100, {'a': wear.VolumeWear(90_000, 1e6),
+                                    'b': wear.VolumeWear(50_000, 1e9)})
         self.assertEqual({'a': 2}, found.admissions)
         self.assertIn('reference 2', found.explain[1])
 
     def test_a_volume_s_own_admission_is_the_least(self):
         for own, expected in ((1, 2), (2, 4), (3, 8), (15, server.NEVER)):
             budget = wear.Budget(86_400_000, left=3_600_000 + 10_000)
-            found = budget.decide(100, {'a': wear.Use(110_001, 1e6, own)})
+            found = budget.decide(100,
+                                  {'a': wear.VolumeWear(110_001, 1e6, own)})
             self.assertEqual({'a': expected}, found.admissions, own)
 
     def test_a_debt_is_paid_before_anything_is_cached(self):
         budget = wear.Budget(86_400_000, left=0)
-        found = budget.decide(100, {'a': wear.Use(1_100_000, 1e9),
-                                    'idle': wear.Use(0, 0.0)})
+        found = budget.decide(100, {'a': wear.VolumeWear(1_100_000, 1e9),
+                                    'idle': wear.VolumeWear(0, 0.0)})
         self.assertEqual(dict.fromkeys(('a', 'idle'), server.NEVER),
                          found.admissions)
         self.assertIn('nothing is left', found.explain[2])
-        idle = {'a': wear.Use(0, 0.0), 'idle': wear.Use(0, 0.0)}
+        idle = {'a': wear.VolumeWear(0, 0.0), 'idle': wear.VolumeWear(0, 0.0)}
         self.assertEqual(found.admissions, budget.decide(
             900, idle).admissions)
         self.assertEqual({'a': server.NEVER}, budget.decide(
@@ -94,7 +96,7 @@ class TestBudget(base.TestCase):
         budget = wear.Budget(per_day)
         admissions, total = {}, 0
         for load in loads:
-            uses = {name: wear.Use(
+            uses = {name: wear.VolumeWear(
                 0 if admissions.get(name) == server.NEVER else written,
                 saved, own) for name, (written, saved, own) in load.items()}
             total += sum(use.written for use in uses.values())
@@ -168,8 +170,9 @@ class Site:
                       for name, each in self.volumes.items()}
             for name, block, is_write in self.requests(epoch):
                 self.volumes[name].request(block, is_write)
-            uses = {name: wear.Use(each.written - before[name][0],
-                                   2000.0 * (each.hits - before[name][1]))
+            uses = {name: wear.VolumeWear(
+                each.written - before[name][0],
+                2000.0 * (each.hits - before[name][1]))
                     for name, each in self.volumes.items()}
             if self.budget:
                 found = self.budget.decide(EPOCH, uses)

@@ -29,10 +29,10 @@ import uuid
 
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import costs as prices
 from diffcache_openstack.agent.images.delivery import file_cache
 from diffcache_openstack.agent.images.delivery import streams
-from diffcache_openstack.agent.images.limits import throttle as throttles
+from diffcache_openstack.agent.images import image_costs
+from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
@@ -63,7 +63,7 @@ class ImageFiles:
     """
 
     def __init__(self, builder: building.Builder, held: holdings.Holdings,
-                 shared: contents.Contents, costs: prices.Costs,
+                 shared: contents.Contents, costs: image_costs.ImageCosts,
                  new_throttle: typing.Callable[[], throttles.Throttle],
                  store: file_cache.FileCache,
                  tools: image_tools.ImageTools) -> None:
@@ -80,18 +80,18 @@ class ImageFiles:
         self._single_flight = single_flight.SingleFlight(store.directory)
         self._streams = streams.Streams(store, held.free_disk)
 
-    def cost(self, template: views.TemplateRef, content: prices.Cost
-             ) -> prices.Cost:
+    def cost(self, template: views.TemplateRef, content: image_costs.ImageCost
+             ) -> image_costs.ImageCost:
         """Estimate the cost of having the file.
 
         :param content: what the raw content would
         """
         cost = self._costs.file(template, content)
         if _name_of(template) in self.store:
-            return prices.Cost('local', 0.0, 0, True, cost.arriving)
+            return image_costs.ImageCost('local', 0.0, 0, True, cost.arriving)
         making = (self._single_flight.is_under_way(_key_of(template))
                   or _name_of(template) in self._streams)
-        return cost if not making else prices.Cost(
+        return cost if not making else image_costs.ImageCost(
             cost.way, cost.seconds, cost.wan_bytes, cost.at_site, True)
 
     @contextlib.contextmanager

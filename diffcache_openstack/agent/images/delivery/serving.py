@@ -31,11 +31,11 @@ from diffcache_openstack.agent.images import build_modes
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images.delivery import outputs
-from diffcache_openstack.agent.images.limits import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.images import site_transfers
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -103,7 +103,7 @@ class ImageServer:
         faster one
     """
 
-    def __init__(self, shared: contents.Contents, host: hosts.HostState,
+    def __init__(self, shared: contents.Contents, host: host_state.HostState,
                  new_throttle: typing.Callable[[], throttles.Throttle],
                  allowed: outputs.Outputs, pending: PendingOutputs,
                  requests: request_spool.RequestSpool,
@@ -238,7 +238,7 @@ class ImageServer:
                                      template.data_size)
                     return content.outcome
                 return dataclasses.replace(content.outcome,
-                                           moved=transfers.Moved())
+                                           moved=site_transfers.Moved())
         raise exceptions.ServiceUnavailable(
             f'Image {template.id} was removed {_MOST_ATTEMPTS} times before it'
             f' was copied to {output.path}: this host deletes what it fetches.'

@@ -20,7 +20,7 @@ import dataclasses
 import typing
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent.images.limits import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.common import time_windows
 from diffcache_openstack.sites import view as views
 

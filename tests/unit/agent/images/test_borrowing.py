@@ -11,12 +11,12 @@
 #    under the License.
 
 from diffcache_openstack.agent.images import borrowing
-from diffcache_openstack.agent.state import borrowed
+from diffcache_openstack.agent.state import borrowed_files
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
-from tests.unit.agent.state import test_borrowed
+from tests.unit.agent.state import test_borrowed_files
 
 CONTENT = b'content of an image' * 1000
 
@@ -33,10 +33,10 @@ class BorrowingTest(base.TestCase):
                                          {'image': CONTENT}, [])
         self.key = fakes.key_of(CONTENT)
         self.base = self.write_file('_base/abc', CONTENT)
-        self.files = borrowed.BorrowedFiles(
+        self.files = borrowed_files.BorrowedFiles(
             self.directory / 'borrowed.json', self.host.held.root
             / view.MANIFESTS, self.host.plane,
-            test_borrowed.outputs_of(self.base.parent), self.verify)
+            test_borrowed_files.outputs_of(self.base.parent), self.verify)
         self.addCleanup(self.files.close)
         self.verified = 0
         self.borrowing = borrowing.Borrowing(

@@ -13,7 +13,7 @@
 
 from diffcache_openstack.agent.images import build_modes
 from diffcache_openstack.agent.images import building
-from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.images import site_transfers
 from tests import base
 
 FLY, FETCH = building.ON_THE_FLY, building.FETCH_AND_PATCH
@@ -28,7 +28,8 @@ class BuildModesTest(base.TestCase):
     def build(self, mode, seconds, size=10 ** 9, way='build',
               lan_bytes=10 ** 8, wan_bytes=0):
         self.modes.learn(mode, building.Built(
-            way, '', transfers.Moved(wan_bytes, lan_bytes), seconds, 0.0, 0),
+            way, '', site_transfers.Moved(wan_bytes, lan_bytes), seconds, 0.0,
+            0),
             size)
 
     def measure(self, **seconds):

@@ -14,7 +14,7 @@ import types
 from unittest import mock
 
 from diffcache_openstack.agent.images import failover
-from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.images import site_transfers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
@@ -82,7 +82,7 @@ class FailoverTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.transfers = mock.Mock(spec=transfers.Transfers, host=OWN,
+        self.transfers = mock.Mock(spec=site_transfers.Transfers, host=OWN,
                                    plane=mock.Mock())
         self.host = mock.Mock()
         self.host.held.readable.return_value = frozenset()

@@ -56,7 +56,7 @@ class FillTest(base.TestCase):
         host = self.hosts[name]
         filler = filling.Filler(
             host.builder, host.arrivals, host.state, host.flights,
-            fakes.Handle, filling.Limits(1000, lambda: self.open),
+            fakes.Handle, filling.FillLimits(1000, lambda: self.open),
             self.directory / f'{name}-plan.json')
         self.patch(host.state, 'object_added',
                    lambda: self.changes.append(host.held.keys()))
@@ -71,8 +71,8 @@ class FillTest(base.TestCase):
         return filler
 
     def plan(self, *keys, generation=1, shares=None):
-        return filling.Plan(generation, tuple(
-            holdings.Wanted(key, n) for n, key in enumerate(keys)),
+        return filling.FillPlan(generation, tuple(
+            holdings.PlacedObject(key, n) for n, key in enumerate(keys)),
             shares or {})
 
     def until(self, condition):
@@ -300,7 +300,7 @@ class TestShares(FillTest):
         filler = filling.Filler(
             self.host.builder, self.host.arrivals, self.host.state,
             self.host.flights, fakes.Handle,
-            filling.Limits(1000, lambda: True, workers),
+            filling.FillLimits(1000, lambda: True, workers),
             self.directory / 'plan.json')
         filler.start()
         self.addCleanup(filler.stop)
@@ -361,7 +361,7 @@ class TestShares(FillTest):
         share = self.share(10, ('22:00-06:00', 'sat-sun 00:00-24:00'))
         self.filler().hold(self.plan(
             self.keys[0], shares={self.keys[0]: share}))
-        self.assertEqual({self.keys[0]: share}, filling.Plan.load(
+        self.assertEqual({self.keys[0]: share}, filling.FillPlan.load(
             self.directory / 'h1-plan.json').shares)
 
     def test_window_that_cannot_be_read_is_refused(self):

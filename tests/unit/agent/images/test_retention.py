@@ -35,7 +35,7 @@ class TestServed(test_serving.ServeTestCase):
         self.changes += 1
 
     def want(self, *contents):
-        self.host.held.want([holdings.Wanted(fakes.key_of(content), n)
+        self.host.held.want([holdings.PlacedObject(fakes.key_of(content), n)
                              for n, content in enumerate(contents)])
 
     def test_kept_and_announced(self):
@@ -140,7 +140,7 @@ class TestPlanned(test_serving.ServeTestCase):
     def kept(self, *wanted, mode=building.FETCH_AND_PATCH):
         """What is held besides manifests after a request with this plan."""
         held = self.hosts['h1'].held
-        held.want([holdings.Wanted(key, 1) for key in wanted])
+        held.want([holdings.PlacedObject(key, 1) for key in wanted])
         self.serve(mode)
         return {key for key in held.keys() if key.kind != view.MANIFESTS}
 

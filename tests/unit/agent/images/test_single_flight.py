@@ -11,7 +11,7 @@
 #    under the License.
 import threading
 
-from diffcache_openstack.agent.images.limits import throttle as throttles
+from diffcache_openstack.agent.images.limits import throttles
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view

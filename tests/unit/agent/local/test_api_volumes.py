@@ -14,9 +14,9 @@ from unittest import mock
 
 from werkzeug import test
 
-from diffcache_openstack.agent.local import api
-from diffcache_openstack.agent.ssdcache import volumes
-from diffcache_openstack.agent.ssdcache import wanted as wishes
+from diffcache_openstack.agent.local import local_api
+from diffcache_openstack.agent.ssdcache import cached_volumes
+from diffcache_openstack.agent.ssdcache import volume_settings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache.engines import base as engines
 from tests import base
@@ -28,12 +28,12 @@ class ApiTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.volumes = mock.create_autospec(volumes.CachedVolumes,
+        self.volumes = mock.create_autospec(cached_volumes.CachedVolumes,
                                             instance=True)
         self.api = self.new(self.volumes)
 
     def new(self, cached):
-        return api.LocalApi(*[mock.Mock() for _ in range(6)], cached)
+        return local_api.LocalApi(*[mock.Mock() for _ in range(6)], cached)
 
     def ask(self, method, path, body=None, app=None):
         """(status, document) of an answer."""
@@ -58,7 +58,7 @@ class TestVolumes(ApiTest):
         self.assertEqual((200, {'export': 'e'}),
                          self.ask('PUT', PATH, wanted))
         self.volumes.attach.assert_called_once_with(
-            '7a1dbe2a', wishes.Wanted(**wanted))
+            '7a1dbe2a', volume_settings.VolumeSettings(**wanted))
 
     def test_detach_resize_and_mode(self):
         self.assertEqual(204, self.ask('DELETE', PATH)[0])

@@ -22,7 +22,7 @@ import fixtures
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
@@ -168,11 +168,12 @@ class RepositoryTest(base.TestCase):
             self.directory / 'objects', None, fakes.Inspector(),
             lambda kind, object_id: 0)
         self.held.scan()
-        self.host = hosts.HostState('repo', self.held, None)
+        self.host = host_state.HostState('repo', self.held, None)
         return catalogue.Repository(
             self.host, self.directory / 'state', Tools(), self.catalogue,
-            catalogue.Options(3, pair_choice.Limits(self.ratio, self.nearest),
-                              lambda: self.may_run, 60))
+            catalogue.PatchOptions(3, pair_choice.PatchLimits(self.ratio,
+                                                              self.nearest),
+                                   lambda: self.may_run, 60))
 
     def register_both(self):
         return [self.repository.register(path, name, name).content_id

@@ -21,7 +21,7 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import compressing
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
@@ -60,10 +60,11 @@ class CompressingTest(base.TestCase):
         self.held.scan()
         self.conductor = Conductor()
         self.repository = catalogue.Repository(
-            hosts.HostState('repo', self.held, None),
+            host_state.HostState('repo', self.held, None),
             self.directory / 'state', self.tools, self.conductor,
-            catalogue.Options(3, pair_choice.Limits(0.5, 8), lambda: True,
-                              60))
+            catalogue.PatchOptions(3, pair_choice.PatchLimits(0.5, 8),
+                                   lambda: True,
+                                   60))
         self.compressing = self.parts()
 
     def parts(self, level=3):

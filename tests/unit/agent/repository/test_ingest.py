@@ -20,7 +20,7 @@ from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import ingest_queue
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 from tests import base
@@ -88,7 +88,7 @@ class Source:
 
     def put(self, name, data, **changes):
         self.files[name] = data
-        self.about[name] = ingest.Image(**{
+        self.about[name] = ingest.ServiceImage(**{
             'id': name, 'name': name.title(), 'status': 'active',
             'disk_format': 'raw', 'container_format': 'bare',
             'size': len(data), 'os_hash_algo': 'sha512',
@@ -141,9 +141,10 @@ class IngestTest(base.TestCase):
 
     def new_repository(self):
         return catalogue.Repository(
-            hosts.HostState('repo', self.held, None),
+            host_state.HostState('repo', self.held, None),
             self.directory / 'state', self.tools, self.catalogue,
-            catalogue.Options(3, pair_choice.Limits(2.0, 8), lambda: True, 60))
+            catalogue.PatchOptions(3, pair_choice.PatchLimits(2.0, 8),
+                                   lambda: True, 60))
 
     def new_ingest(self, workers=1, **limits):
         """Ingest with limits that no image of these tests reaches."""

@@ -59,7 +59,7 @@ class Repository:
     def estimate(self, base, target):
         return pair_choice.judge_estimate(
             self.sizes[base], self.data_size(target),
-            pair_choice.Limits(0.25, 8))
+            pair_choice.PatchLimits(0.25, 8))
 
     def create(self, base, target):
         if (base, target) in self.made:
@@ -87,7 +87,7 @@ class OnDemandTest(base.TestCase):
 
     def create(self, *bases, target=TARGET, seconds=100.0, mbps=20.0):
         return self.patches.create(
-            on_demand.Wanted(target, bases, seconds, mbps))
+            on_demand.PatchRequest(target, bases, seconds, mbps))
 
     def test_the_smallest_patch_is_created(self):
         found = self.create(FAR, NEAR)

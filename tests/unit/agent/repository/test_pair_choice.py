@@ -13,7 +13,7 @@ from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.objects import patch_work
 from tests import base
 
-LIMITS = pair_choice.Limits(0.5, 8)
+LIMITS = pair_choice.PatchLimits(0.5, 8)
 
 
 class JudgementTest(base.TestCase):

@@ -17,12 +17,12 @@ from unittest import mock
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.ssdcache import control
 from diffcache_openstack.ssdcache.engines import base as engines
-from tests.unit.agent.ssdcache import test_volumes
+from tests.unit.agent.ssdcache import test_cached_volumes
 
 PATIENCE_S = 120
 
 
-class TestHangingStorage(test_volumes.VolumesTest):
+class TestHangingStorage(test_cached_volumes.VolumesTest):
 
     def setUp(self):
         super().setUp()

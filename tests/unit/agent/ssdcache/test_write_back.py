@@ -14,19 +14,19 @@ import threading
 import time
 from unittest import mock
 
-from diffcache_openstack.agent.ssdcache import volumes
+from diffcache_openstack.agent.ssdcache import cached_volumes
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.objects import volume_specs
 from diffcache_openstack.ssdcache.engines import base as engines
 from diffcache_openstack.ssdcache import write_back_notes
-from tests.unit.agent.ssdcache import test_volumes
+from tests.unit.agent.ssdcache import test_cached_volumes
 
 WRITE_BACK = volume_specs.WRITE_BACK
 WRITE_THROUGH = volume_specs.WRITE_THROUGH
 
 
-class WriteBackTest(test_volumes.VolumesTest):
+class WriteBackTest(test_cached_volumes.VolumesTest):
 
     def setUp(self):
         super().setUp()
@@ -78,7 +78,7 @@ class TestNotes(WriteBackTest):
             self.assertFalse(self.notes.has('a'))
             self.volumes.detach('a')
             self.volumes._store.keep_overrides(
-                'a', volumes.wishes.Overrides())
+                'a', cached_volumes.wishes.Overrides())
             self.volumes._store.forget_of_type('a')
 
     def test_a_volume_that_cannot_be_written_back_stays_noted(self):
@@ -196,7 +196,7 @@ class TestDrain(WriteBackTest):
         self.assertEqual(WRITE_THROUGH, self.mode())
         with mock.patch.object(
                 time, 'time',
-                return_value=time.time() + volumes.CHECKED_S + 1):
+                return_value=time.time() + cached_volumes.CHECKED_S + 1):
             self.new().give_back_unused()
         self.assertEqual(WRITE_BACK, self.mode())
 
@@ -211,10 +211,10 @@ class TestDrain(WriteBackTest):
                 raise engines.VolumeRefused('no room for its note')
             set_mode(name, mode)
 
-        later = time.time() + volumes.CHECKED_S + 1
+        later = time.time() + cached_volumes.CHECKED_S + 1
         with mock.patch.object(time, 'time', return_value=later), \
                 mock.patch.object(self.engine, 'set_mode', refuse), \
-                self.assertLogs(volumes.LOG, 'WARNING') as logs:
+                self.assertLogs(cached_volumes.LOG, 'WARNING') as logs:
             self.volumes.give_back_unused()
         self.assertIn('Volume a', logs.output[0])
         self.assertEqual([WRITE_THROUGH, WRITE_BACK], [
@@ -238,7 +238,7 @@ class TestDrain(WriteBackTest):
 
         with mock.patch.object(
                 time, 'time',
-                return_value=time.time() + volumes.CHECKED_S + 1), \
+                return_value=time.time() + cached_volumes.CHECKED_S + 1), \
                 mock.patch.object(self.volumes._store, 'leaves',
                                   begin_meanwhile):
             self.volumes.give_back_unused()

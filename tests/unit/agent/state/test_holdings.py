@@ -62,7 +62,8 @@ class HoldingsTest(base.TestCase):
         return key
 
     def want(self, *keys):
-        self.held.want([holdings.Wanted(k, n) for n, k in enumerate(keys)])
+        self.held.want([holdings.PlacedObject(k, n) for n,
+                        k in enumerate(keys)])
 
     def test_a_new_start_finds_what_was_held(self):
         kept = self.put(block('a'))

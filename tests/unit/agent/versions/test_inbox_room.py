@@ -32,7 +32,7 @@ class InboxRoomTest(base.TestCase):
 
     def room(self, total=10 * BLOCK, host=4 * BLOCK, directory=True):
         return inbox_room.InboxRoom(
-            inbox_room.Limits(total, host),
+            inbox_room.InboxLimits(total, host),
             self.inbox if directory else None, self.directory / 'record',
             lambda *blob: blob in self.waiting)
 

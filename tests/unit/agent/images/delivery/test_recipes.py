@@ -19,9 +19,9 @@ import threading
 
 import fixtures
 
-from diffcache_openstack.agent.images import costs
 from diffcache_openstack.agent.images.delivery import file_cache
 from diffcache_openstack.agent.images.delivery import recipes
+from diffcache_openstack.agent.images import image_costs
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
@@ -103,7 +103,8 @@ class RecipesTestCase(base.TestCase):
         self.refresh()
         host = self.hosts['h1']
         self.tools = Tools()
-        self.costs = costs.Costs(host.sources, host.state, host.flights)
+        self.costs = image_costs.ImageCosts(host.sources, host.state,
+                                            host.flights)
         self.store = file_cache.FileCache(self.directory / 'files', 10 ** 9)
         self.files = recipes.ImageFiles(
             host.builder, host.held, host.contents, self.costs,
@@ -367,7 +368,7 @@ class TestCosts(RecipesTestCase):
     def test_planned(self):
         template = self.template('packed')
         self.assertFalse(self.costs.planned(template))
-        self.hosts['h1'].held.want([holdings.Wanted(
+        self.hosts['h1'].held.want([holdings.PlacedObject(
             view.Key(view.TEMPLATES, template.content_id), 0)])
         self.assertTrue(self.costs.planned(template))
 

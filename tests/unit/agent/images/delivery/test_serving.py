@@ -112,7 +112,7 @@ class ServeTest(ServeTestCase):
 
     def test_what_the_plan_wants_here_is_delivered(self):
         self.hosts['h1'].held.want(
-            [holdings.Wanted(fakes.key_of(TARGET), 1.0)])
+            [holdings.PlacedObject(fakes.key_of(TARGET), 1.0)])
         self.assertEqual('repository', self.offered(1).way)
 
     def test_local(self):

@@ -1,0 +1,176 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions in the agent: tasks of the conductor and of Nova's driver."""
+
+import collections.abc
+import functools
+import logging
+import pathlib
+import shutil
+import threading
+import time
+import typing
+import uuid
+
+from oslo_config import cfg
+
+from diffcache_openstack.agent.versions import arbiters
+from diffcache_openstack.agent.versions import base_files
+from diffcache_openstack.agent.versions import guests
+from diffcache_openstack.agent.versions import project_stores
+from diffcache_openstack.agent.versions import version_images
+from diffcache_openstack.agent.versions import version_tasks
+from diffcache_openstack.agent.versions import version_worker
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import threads
+from diffcache_openstack import objects
+from diffcache_openstack.objects import versions
+from diffcache_openstack.rpc import conductor_versions_api
+from diffcache_openstack.versions.guests import view_cleanup
+from diffcache_openstack.versions.store import arbitration
+
+LOG = logging.getLogger(__name__)
+
+_HOOKS = (versions.SHUTDOWN, versions.DELETE)
+_AGAIN_SECONDS = 2.0
+# Servers that are saved at a time because Nova waits to end them.
+_HOOK_WORKERS = 4
+
+Watch = collections.abc.Callable[[int, int], bool]
+
+
+class VersionService:
+    """Performs the tasks of this host, and those that Nova's driver starts.
+
+    :ivar stores: of projects
+    :ivar base_files: finds base images
+    :ivar base_indexes: counts of those that were checked, see
+        :class:`.worker.Worker`
+    :param agent: provides base images
+    :param conductor: receives reports on tasks
+    :param name: of this host
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, agent: base_files.ImageSource,
+                 conductor: conductor_versions_api.VersionsAPI, name: str
+                 ) -> None:
+        self._conf = conf
+        self._conductor = conductor
+        self._name = name
+        self._context = contexts.RequestContext.for_service(name)
+        # Ends what waits for the conductor, which may be down.
+        self._stopping = threading.Event()
+        options = conf.versions
+        state = pathlib.Path(conf.agent.state_dir) / 'versions'
+        self.stores = project_stores.ProjectStores(
+            conf, memory=state / 'stores', arbiter_of=self._arbiter_of)
+        self._work = state / 'work'
+        worker = version_worker.Worker(
+            self.stores,
+            guests.Guests(options.libvirt_uri, options.directories), agent,
+            version_images.VersionImages(conf), self._work, options.rate,
+            options.min_rate)
+        self.base_files = worker.base_files
+        self.base_indexes = worker.base_indexes
+        self.tasks = version_tasks.Tasks(
+            state / 'tasks', worker, self._report,
+            version_tasks.Workers(options.workers, hooks=_HOOK_WORKERS))
+
+    def start(self) -> None:
+        """Resume the tasks that the last process left."""
+        self._tidy()
+        self.tasks.start()
+
+    def _tidy(self) -> None:
+        """Remove files and copies of disks that no task will use."""
+        left = self.tasks.left()
+        for path in self._work.glob('*'):
+            if path.name not in left:
+                shutil.rmtree(path, ignore_errors=True)
+        tags = [view_cleanup.tag_of(task) for task in left]
+        for directory in self._conf.versions.directories:
+            try:
+                view_cleanup.remove_abandoned(pathlib.Path(directory), tags)
+            except OSError as error:
+                LOG.warning('Could not remove copies of disks in %s: %s',
+                            directory, error)
+
+    def stop(self) -> None:
+        """Interrupt tasks, which are resumed at the next start."""
+        self._stopping.set()
+        self.tasks.stop()
+
+    def save_before(self, server_id: str, project_id: str, trigger: str,
+                    image_id: str | None, watch: Watch
+                    ) -> dict[str, typing.Any]:
+        """Save a server before it stops or is deleted, if its policy says so.
+
+        :param trigger: ``shutdown`` or ``delete``
+        :param watch: gets the progress; returns False to cancel
+        :returns: ``version``, the id or None; ``required``; ``error``, the
+            reason if a required save failed
+        :raises InvalidInput: the trigger is unknown
+        :raises ServiceUnavailable: the policy cannot be read
+        :raises Interrupted: this process stops before it is read
+        """
+        if trigger not in _HOOKS:
+            raise exceptions.InvalidInput(
+                f'The trigger "{trigger}" is unknown; use one of'
+                f' {", ".join(_HOOKS)}.')
+        deadline = time.monotonic() + self._conf.versions.hook_timeout
+        try:
+            started = self._begin(objects.NewVersion(
+                id=str(uuid.uuid4()), server_id=server_id,
+                project_id=project_id, trigger=trigger, base_image=image_id,
+                description=f'Before {trigger}'), deadline, watch)
+        except exceptions.QuotaExceeded as error:
+            # The conductor raises it only if the policy requires the version.
+            return {'version': None, 'required': True, 'error': str(error)}
+        if started is None:
+            return {'version': None, 'required': False, 'error': None}
+        task, required = started
+        reason = self._wait(task, deadline, watch)
+        return {'version': None if reason else task.version_id,
+                'required': required, 'error': reason}
+
+    def _begin(self, new, deadline, watch):
+        """Return the task once no other of its project writes, if any."""
+        while True:
+            try:
+                return threads.call(functools.partial(
+                    self._conductor.begin_local, self._context, self._name,
+                    new), self._stopping)
+            except exceptions.Busy:
+                if time.monotonic() > deadline or not watch(0, 0):
+                    raise
+                time.sleep(_AGAIN_SECONDS)
+
+    def _wait(self, task, deadline, watch) -> str | None:
+        running = self.tasks.perform_hook(task)
+        while not running.ended.wait(1.0):
+            wanted = watch(running.report.done, running.report.total)
+            if not wanted or time.monotonic() > deadline:
+                # A server that is being deleted cannot be saved later.
+                self.tasks.cancel(task.id)
+                return (f'Version {task.version_id} was not saved in'
+                        f' {self._conf.versions.hook_timeout} s.')
+        return running.report.error
+
+    def _arbiter_of(self, task_id: str, place: str) -> arbitration.Arbiter:
+        return arbiters.ConductorArbiter(self._conductor, self._name, task_id,
+                                         place, self._stopping)
+
+    def _report(self, report: objects.TaskReport) -> bool:
+        return threads.call(functools.partial(
+            self._conductor.report_task, self._context, report),
+            self._stopping)
