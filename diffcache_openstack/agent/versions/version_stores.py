@@ -354,8 +354,8 @@ class _ManagedKeys:
     def _keys(self):
         if self._opened is None:
             # Imports castellan, which hosts without a key manager do not need.
-            from diffcache_openstack.agent.versions import keys as version_keys
-            self._opened = (version_keys.Keys(self._conf, self._manager),
+            from diffcache_openstack.agent.versions import version_keys
+            self._opened = (version_keys.VersionKeys(self._conf, self._manager),
                             version_keys.Caller(self._conf))
         return self._opened
 
