@@ -21,15 +21,15 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import boot_set
 from diffcache_openstack.rpc import conductor_lazy_api
 from tests.unit.agent import fakes
-from tests.unit.agent.lazy import test_lazy_images
+from tests.unit.agent.lazy import lazy_case
 
-KEY, SIZE = test_lazy_images.KEY, test_lazy_images.SIZE
-CONTENT = test_lazy_images.CONTENT
+KEY, SIZE = lazy_case.KEY, lazy_case.SIZE
+CONTENT = lazy_case.CONTENT
 SET = SIZE // 4
 CHUNK = 256 << 10
 
 
-class ServedSetsTest(test_lazy_images.LazyImagesCase):
+class ServedSetsTest(lazy_case.LazyImagesCase):
 
     def setUp(self):
         self.now = 1000.0

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-import dataclasses
+
 import hashlib
 import threading
 from unittest import mock
@@ -25,103 +25,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
+from tests.unit.agent.repository import image_services
 from tests.unit.agent.repository import test_catalogue
-
-SECONDS = 60
-LEVEL = 6
-RAW = b'raw content' * 100
-OTHER = b'other content' * 90
-# What the fake tools take for qcow2: a magic word and the content.
-QCOW2 = b'QFI' + RAW
-
-
-class Tools(test_catalogue.Tools):
-    """The native core's, but that nothing is packed.
-
-    :ivar levels: of compression, in turn
-    :ivar done: per cent of a form that are made when it is reported
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.levels = []
-        self.done = 50
-
-    def compress(self, content, manifest, form, level, progress=None):
-        assert manifest.exists()
-        self.levels.append(level)
-        if progress is not None:
-            progress(self.done, 100)
-        form.write_bytes(content.read_bytes()[:9])
-
-    def is_qcow2(self, image):
-        if image.read_bytes().startswith(b'EVIL'):
-            raise exceptions.InvalidInput('it names a backing file')
-        return image.read_bytes().startswith(b'QFI')
-
-    def disk_size(self, image):
-        return len(RAW)
-
-    def data_size(self, image):
-        return len(RAW)
-
-    def to_raw(self, image, output, progress=None):
-        progress(1, 1)
-        output.write_bytes(image.read_bytes()[3:])
-        return fakes.content_id(output.read_bytes())
-
-    def make_recipe(self, content, image, recipe, progress=None):
-        recipe.write_bytes(b'recipe')
-
-    def check_recipe(self, content, recipe, progress=None):
-        assert recipe.read_bytes() == b'recipe'
-
-
-class Source:
-    """An image service in memory."""
-
-    def __init__(self):
-        self.files = {}
-        self.about = {}
-        self.dead = False
-        self.changed = None
-
-    def put(self, name, data, **changes):
-        self.files[name] = data
-        self.about[name] = ingest.ServiceImage(**{
-            'id': name, 'name': name.title(), 'status': 'active',
-            'disk_format': 'raw', 'container_format': 'bare',
-            'size': len(data), 'os_hash_algo': 'sha512',
-            'os_hash_value': hashlib.sha512(data).hexdigest(),
-            'owner': 'project', 'visibility': 'private', **changes})
-
-    def change(self, image_id, **changes):
-        self.about[image_id] = dataclasses.replace(self.about[image_id],
-                                                   **changes)
-
-    def _answer(self):
-        if self.dead:
-            raise exceptions.ServiceUnavailable('no Glance')
-
-    def images(self):
-        self._answer()
-        return list(self.about.values())
-
-    def image(self, image_id):
-        self._answer()
-        return self.about.get(image_id)
-
-    def download(self, image_id):
-        self._answer()
-        data = self.files[image_id]
-        yield data[:100]
-        yield data[100:]
-
-    def start(self, changed):
-        self.changed = changed
-
-    def stop(self):
-        self.changed = None
 
 
 class IngestTest(base.TestCase):
@@ -134,9 +39,9 @@ class IngestTest(base.TestCase):
             lambda kind, object_id: 0)
         self.held.scan()
         self.catalogue = test_catalogue.Catalogue()
-        self.tools = Tools()
+        self.tools = image_services.Tools()
         self.repository = self.new_repository()
-        self.source = Source()
+        self.source = image_services.Source()
         self.ingest = self.new_ingest()
 
     def new_repository(self):
@@ -151,18 +56,20 @@ class IngestTest(base.TestCase):
         return ingest.Ingest(
             self.source, self.repository, self.held, self.tools,
             image_limits.ImageLimits(**{
-                'disk_size': 1 << 30, 'expansion': 50.0, 'seconds': SECONDS,
-                **limits}), workers, LEVEL)
+                'disk_size': 1 << 30, 'expansion': 50.0,
+                'seconds': image_services.SECONDS,
+                **limits}), workers, image_services.LEVEL)
 
     def look(self, name='image'):
         self.ingest.look_at(name)
         return self.repository.find(name)
 
-    def template(self, data=RAW):
+    def template(self, data=image_services.RAW):
         return fakes.key_of(data)
 
     def test_members_of_a_shared_image(self):
-        self.source.put('image', RAW, visibility='shared', members=['a'])
+        self.source.put('image', image_services.RAW, visibility='shared',
+                        members=['a'])
         self.assertEqual(['a'], self.look().members)
         self.source.change('image', members=['a', 'b'])
         self.assertEqual(['a', 'b'], self.look().members)
@@ -174,22 +81,25 @@ class IngestTest(base.TestCase):
         self.assertEqual([], self.look().members)
 
     def test_raw(self):
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         record = self.look()
         self.assertEqual(
-            ('Image', 'raw', len(RAW), 'project', 'private', 'active', None),
+            ('Image', 'raw', len(image_services.RAW), 'project', 'private',
+             'active', None),
             (record.name, record.disk_format, record.file_size, record.owner,
              record.visibility, record.status, record.form_id))
-        self.assertEqual(hashlib.sha512(RAW).hexdigest(),
+        self.assertEqual(hashlib.sha512(image_services.RAW).hexdigest(),
                          record.os_hash_value)
-        self.assertEqual(RAW, self.held.path(self.template()).read_bytes())
+        self.assertEqual(image_services.RAW,
+                         self.held.path(self.template()).read_bytes())
         self.assertEqual(record, self.catalogue.templates['image'])
 
     def test_qcow2_becomes_content_and_recipe(self):
-        self.source.put('image', QCOW2, disk_format='qcow2')
+        self.source.put('image', image_services.QCOW2, disk_format='qcow2')
         record = self.look()
-        self.assertEqual(fakes.content_id(RAW), record.content_id)
-        self.assertEqual((len(QCOW2), 'qcow2', len(b'recipe')),
+        self.assertEqual(fakes.content_id(image_services.RAW),
+                         record.content_id)
+        self.assertEqual((len(image_services.QCOW2), 'qcow2', len(b'recipe')),
                          (record.file_size, record.disk_format,
                           record.form_size))
         recipe = view.Key(view.RECIPES, record.form_id)
@@ -197,7 +107,7 @@ class IngestTest(base.TestCase):
 
     def test_a_stop_ends_what_takes_long_when_an_image_is_added(self):
         """The next process adds it."""
-        self.source.put('image', QCOW2, disk_format='qcow2')
+        self.source.put('image', image_services.QCOW2, disk_format='qcow2')
         for step in ('sign', 'to_raw', 'compress', 'make_recipe',
                      'check_recipe'):
             with self.subTest(step):
@@ -227,7 +137,7 @@ class IngestTest(base.TestCase):
         self.ingest = self.new_ingest()
 
     def test_a_stop_ends_a_download(self):
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         pieces = iter(int, 1)
         self.source.download = lambda image_id: (b'' for _ in pieces)
         self.ingest.start()
@@ -239,12 +149,12 @@ class IngestTest(base.TestCase):
 
     def test_what_cannot_be_used_leaves_nothing(self):
         for data, changes in (
-                (RAW, {'disk_format': 'vmdk'}),
-                (RAW, {'container_format': 'ova'}),
-                (RAW, {'disk_format': 'qcow2'}),
+                (image_services.RAW, {'disk_format': 'vmdk'}),
+                (image_services.RAW, {'container_format': 'ova'}),
+                (image_services.RAW, {'disk_format': 'qcow2'}),
                 (b'EVIL', {'disk_format': 'qcow2'}),
-                (RAW, {'os_hash_value': None}),
-                (RAW, {'os_hash_algo': 'rot13'})):
+                (image_services.RAW, {'os_hash_value': None}),
+                (image_services.RAW, {'os_hash_algo': 'rot13'})):
             self.source.put('image', data, **changes)
             error = self.assertRaises(exceptions.InvalidInput, self.look)
             self.assertTrue(str(error))
@@ -256,23 +166,23 @@ class IngestTest(base.TestCase):
         self.assertEqual([], list((self.held.root / 'staging').iterdir()))
 
     def test_a_file_with_another_hash(self):
-        self.source.put('image', RAW)
-        self.source.files['image'] = OTHER
+        self.source.put('image', image_services.RAW)
+        self.source.files['image'] = image_services.OTHER
         error = self.assertRaises(exceptions.IntegrityError, self.look)
         self.assertIn('image', str(error))
         self.assertNothing()
 
     def test_not_there_yet(self):
         for status in ('queued', 'saving', 'importing', 'killed'):
-            self.source.put('image', RAW, status=status)
+            self.source.put('image', image_services.RAW, status=status)
             self.assertIsNone(self.look())
 
     def test_deactivated_before_it_was_known(self):
-        self.source.put('image', RAW, status='deactivated')
+        self.source.put('image', image_services.RAW, status='deactivated')
         self.assertIsNone(self.look())
 
     def test_metadata_follow(self):
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         self.look()
         self.source.change('image', name='New', visibility='public')
         self.source.files.clear()
@@ -281,7 +191,7 @@ class IngestTest(base.TestCase):
         self.assertEqual(record, self.catalogue.templates['image'])
 
     def test_deactivated_and_back(self):
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         self.look()
         self.source.change('image', status='deactivated')
         self.assertEqual('deactivated', self.look().status)
@@ -292,7 +202,7 @@ class IngestTest(base.TestCase):
         self.assertTrue(self.held.verify(self.template()))
 
     def test_deleted(self):
-        self.source.put('image', QCOW2, disk_format='qcow2')
+        self.source.put('image', image_services.QCOW2, disk_format='qcow2')
         self.look()
         self.source.about.clear()
         self.assertIsNone(self.look())
@@ -300,7 +210,7 @@ class IngestTest(base.TestCase):
         self.assertEqual(frozenset(), self.held.keys())
 
     def test_deleted_while_deactivated(self):
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         self.look()
         self.source.change('image', status='deactivated')
         self.look()
@@ -310,7 +220,7 @@ class IngestTest(base.TestCase):
         self.assertEqual([], list(withdrawn.iterdir()))
 
     def test_a_deletion_the_conductor_does_not_hear(self):
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         self.look()
         self.catalogue.dead = True
         self.source.about.clear()
@@ -321,9 +231,9 @@ class IngestTest(base.TestCase):
         self.assertIsNone(self.repository.find('image'))
 
     def test_content_that_another_image_has_too(self):
-        self.source.put('image', RAW)
-        self.source.put('twin', RAW)
-        self.source.put('packed', QCOW2, disk_format='qcow2')
+        self.source.put('image', image_services.RAW)
+        self.source.put('twin', image_services.RAW)
+        self.source.put('packed', image_services.QCOW2, disk_format='qcow2')
         for name in ('image', 'twin', 'packed'):
             self.look(name)
         recipe = view.Key(view.RECIPES, self.repository.find('packed').form_id)
@@ -344,8 +254,8 @@ class IngestTest(base.TestCase):
         self.assertIn(recipe, self.held)
 
     def test_patches_go_and_come_with_their_images(self):
-        self.source.put('image', RAW)
-        self.source.put('other', OTHER)
+        self.source.put('image', image_services.RAW)
+        self.source.put('other', image_services.OTHER)
         self.look('image')
         self.look('other')
         self.repository.make_missing()
@@ -362,18 +272,18 @@ class IngestTest(base.TestCase):
                               if key.kind == view.PATCHES])
 
     def test_other_data_under_the_same_id(self):
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         self.look()
-        self.source.put('image', OTHER)
+        self.source.put('image', image_services.OTHER)
         self.assertRaises(exceptions.Conflict, self.look)
 
     def test_reconciliation_finds_what_was_missed(self):
         for name in ('stays', 'goes', 'sleeps'):
-            self.source.put(name, RAW + name.encode())
+            self.source.put(name, image_services.RAW + name.encode())
             self.look(name)
-        local = self.write_file('local.raw', OTHER)
+        local = self.write_file('local.raw', image_services.OTHER)
         self.repository.register(local, 'local', 'local')
-        self.source.put('new', RAW + b'new')
+        self.source.put('new', image_services.RAW + b'new')
         del self.source.about['goes']
         self.source.change('sleeps', status='deactivated')
         self.run_until(lambda: self.repository.find('new'))
@@ -395,13 +305,13 @@ class IngestTest(base.TestCase):
         self.catalogue.register_template = noticed
         self.ingest.start()
         self.addCleanup(self.ingest.stop)
-        self.assertTrue(ready() or seen.wait(SECONDS))
+        self.assertTrue(ready() or seen.wait(image_services.SECONDS))
 
     def test_a_service_that_is_late_is_asked_again_soon(self):
         # Longer than this test would wait, for an image of its own.
-        self.patch(ingest_queue, 'FIRST_RETRY', 10.0 * SECONDS)
+        self.patch(ingest_queue, 'FIRST_RETRY', 10.0 * image_services.SECONDS)
         self.patch(ingest_queue, 'LAST_SERVICE_RETRY', 0.01)
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         self.source.dead = True
         failed = self.source.images
 
@@ -414,9 +324,9 @@ class IngestTest(base.TestCase):
         self.assertIs(failed, self.source.images)
 
     def test_told_of_a_new_image(self):
-        self.source.put('first', RAW)
+        self.source.put('first', image_services.RAW)
         self.run_until(lambda: self.repository.find('first'))
-        self.source.put('image', OTHER)
+        self.source.put('image', image_services.OTHER)
         self.source.changed('image')
         self.assertTrue(self.wait_for('image'))
 
@@ -430,7 +340,7 @@ class IngestTest(base.TestCase):
 
     def test_a_service_that_is_down_is_asked_again(self):
         self.source.dead = True
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         asked = threading.Event()
         images = self.source.images
 
@@ -441,13 +351,13 @@ class IngestTest(base.TestCase):
         self.source.images = noted
         self.ingest.start()
         self.addCleanup(self.ingest.stop)
-        self.assertTrue(asked.wait(SECONDS))
+        self.assertTrue(asked.wait(image_services.SECONDS))
         self.source.dead = False
         self.assertTrue(self.wait_for('image'))
 
     def test_what_is_refused_is_told_and_not_tried_again(self):
-        self.source.put('bad', RAW, disk_format='vmdk')
-        self.source.put('good', RAW + b'long' * 100)
+        self.source.put('bad', image_services.RAW, disk_format='vmdk')
+        self.source.put('good', image_services.RAW + b'long' * 100)
         self.run_until(lambda: self.repository.find('good'))
         self.assertIn('vmdk', self.ingest.refused['bad'])
 
@@ -459,12 +369,12 @@ class IngestTest(base.TestCase):
         to_raw = self.tools.to_raw
 
         def slow(image, output, progress=None):
-            assert go_on.wait(SECONDS)
+            assert go_on.wait(image_services.SECONDS)
             return to_raw(image, output, progress)
 
         self.tools.to_raw = slow
-        self.source.put('bomb', QCOW2, disk_format='qcow2')
-        self.source.put('good', OTHER)
+        self.source.put('bomb', image_services.QCOW2, disk_format='qcow2')
+        self.source.put('good', image_services.OTHER)
         self.run_until(lambda: self.repository.find('good'))
         self.assertIsNone(self.repository.find('bomb'))
         self.assertIn({'image': 'bomb', 'state': 'active'},
@@ -483,23 +393,23 @@ class IngestTest(base.TestCase):
             return made(*arguments)
 
         self.tools.make_recipe = make_recipe
-        self.source.put('image', QCOW2, disk_format='qcow2')
+        self.source.put('image', image_services.QCOW2, disk_format='qcow2')
 
     def test_unpacking_is_timed_for_hosts_that_would_do_it(self):
         noted = []
         self.ingest.arriving.note_unpacked = \
             lambda *figures: noted.append(figures)
-        self.source.put('image', QCOW2, disk_format='qcow2')
-        self.source.put('raw', OTHER)
+        self.source.put('image', image_services.QCOW2, disk_format='qcow2')
+        self.source.put('raw', image_services.OTHER)
         self.look()
         self.look('raw')
         [(size, seconds)] = noted
-        self.assertEqual(len(QCOW2), size)
+        self.assertEqual(len(image_services.QCOW2), size)
         self.assertGreaterEqual(seconds, 0)
 
     def wait_at_repository(self, name='image'):
         # A link so slow that it is worth to wait for a minute.
-        return self.ingest.arriving.wait(name, len(QCOW2), 1e-6)
+        return self.ingest.arriving.wait(name, len(image_services.QCOW2), 1e-6)
 
     def test_hosts_can_read_an_image_before_its_recipe_is_made(self):
         seen = []
@@ -508,7 +418,8 @@ class IngestTest(base.TestCase):
             self.repository.find('image'), self.ingest.report()['arriving'])))
         self.look()
         [(image, keys, known, report)] = seen
-        self.assertEqual(('image', fakes.content_id(RAW), 'active', None),
+        self.assertEqual(('image', fakes.content_id(image_services.RAW),
+                          'active', None),
                          (image.id, image.content_id, image.status,
                           image.form_id))
         self.assertLessEqual({
@@ -521,7 +432,7 @@ class IngestTest(base.TestCase):
         self.assertEqual([], self.ingest.report()['arriving'])
 
     def test_an_image_that_a_host_waits_for_is_compressed_less(self):
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         for done, levels in ((10, [6, 3]), (90, [6])):
             self.tools.levels.clear()
             self.tools.done = done
@@ -531,7 +442,7 @@ class IngestTest(base.TestCase):
             self.assertEqual(levels, self.tools.levels)
             del self.source.about['image']
             self.look()
-            self.source.put('image', RAW)
+            self.source.put('image', image_services.RAW)
         self.tools.levels.clear()
         self.ingest.arriving.is_awaited = lambda _image: True
         self.look()
@@ -547,7 +458,7 @@ class IngestTest(base.TestCase):
         self.assertIsNone(self.ingest.arriving._readable.get('image'))
 
     def test_content_that_another_image_has_stays(self):
-        self.source.put('twin', RAW)
+        self.source.put('twin', image_services.RAW)
         self.look('twin')
         self.add_slowly(self.fail)
         self.assertRaises(exceptions.NoSpace, self.look)
@@ -558,7 +469,7 @@ class IngestTest(base.TestCase):
         def twin_fails():
             about = {'id': 'twin', 'name': 'Twin'}
             content = self.held.staging('twin')
-            content.write_bytes(RAW)
+            content.write_bytes(image_services.RAW)
             with self.repository.serving(content, about):
                 pass
 
@@ -567,7 +478,7 @@ class IngestTest(base.TestCase):
         self.assertTrue(self.held.verify(self.template()))
 
     def test_content_of_a_deactivated_image_is_unreadable_again(self):
-        self.source.put('twin', RAW)
+        self.source.put('twin', image_services.RAW)
         self.look('twin')
         self.source.change('twin', status='deactivated')
         self.look('twin')
@@ -579,7 +490,7 @@ class IngestTest(base.TestCase):
         self.assertTrue(self.held.verify(self.template()))
 
     def test_a_twin_that_is_deleted_while_the_image_is_added(self):
-        self.source.put('twin', RAW)
+        self.source.put('twin', image_services.RAW)
         self.look('twin')
 
         def delete_twin():
@@ -588,7 +499,7 @@ class IngestTest(base.TestCase):
 
         self.add_slowly(delete_twin)
         self.assertRaises(exceptions.RetryableError, self.look)
-        self.tools.make_recipe = Tools().make_recipe
+        self.tools.make_recipe = image_services.Tools().make_recipe
         self.look()
         self.assertTrue(self.held.verify(self.template()))
 
@@ -596,13 +507,13 @@ class IngestTest(base.TestCase):
         """The notification of the image service may be late."""
         self.ingest.start()
         self.addCleanup(self.ingest.stop)
-        self.source.put('image', RAW)
+        self.source.put('image', image_services.RAW)
         self.assertEqual('image', self.wait_at_repository().id)
 
     def test_images_that_no_host_waits_for(self):
-        self.source.put('packed', RAW, disk_format='vmdk')
-        self.source.put('queued', RAW, status='queued')
-        self.source.put('image', RAW)
+        self.source.put('packed', image_services.RAW, disk_format='vmdk')
+        self.source.put('queued', image_services.RAW, status='queued')
+        self.source.put('image', image_services.RAW)
         self.look()
         self.source.change('image', status='deactivated')
         self.look()
@@ -612,21 +523,22 @@ class IngestTest(base.TestCase):
             each['image'] for each in self.ingest.report()['queue']])
 
     def test_an_image_beyond_the_limits_is_refused_before_it_is_unpacked(self):
-        self.ingest = self.new_ingest(disk_size=len(RAW) - 1)
-        self.source.put('bomb', QCOW2, disk_format='qcow2')
+        self.ingest = self.new_ingest(disk_size=len(image_services.RAW) - 1)
+        self.source.put('bomb', image_services.QCOW2, disk_format='qcow2')
         self.tools.to_raw = None
         error = self.assertRaises(exceptions.InvalidInput, self.look, 'bomb')
         self.assertIn('largest_image', str(error))
         self.assertNothing()
 
     def test_a_file_longer_than_glance_states_is_not_stored(self):
-        self.source.put('image', RAW, size=len(RAW) - 1)
+        self.source.put('image', image_services.RAW,
+                        size=len(image_services.RAW) - 1)
         error = self.assertRaises(exceptions.IntegrityError, self.look)
         self.assertIn('states', str(error))
         self.assertNothing()
 
     def test_lack_of_space_is_reported_until_there_is_some(self):
-        self.patch(ingest_queue, 'FIRST_RETRY', SECONDS)
+        self.patch(ingest_queue, 'FIRST_RETRY', image_services.SECONDS)
         full = [True]
         to_raw = self.tools.to_raw
 
@@ -636,8 +548,8 @@ class IngestTest(base.TestCase):
             return to_raw(image, output, progress)
 
         self.tools.to_raw = unpack
-        self.source.put('large', QCOW2, disk_format='qcow2')
-        self.source.put('good', OTHER * 10)
+        self.source.put('large', image_services.QCOW2, disk_format='qcow2')
+        self.source.put('good', image_services.OTHER * 10)
         self.run_until(lambda: self.repository.find('good'))
         [waiting] = [each for each in self.ingest.report()['queue']
                      if each['image'] == 'large']
