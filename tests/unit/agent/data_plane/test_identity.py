@@ -175,16 +175,6 @@ class TestAgent(IdentityTestCase):
         self.assertEqual(
             1, agent.status.report()['data_plane']['plain_refused'])
 
-    def test_signatures_of_release_0_1_are_refused_unless_accepted(self):
-        self.files = {}
-        keys.create_key(self.directory / 'key')
-        for options, status in (({}, 401), ({'old_signatures': True}, 404)):
-            with self.subTest(options=options):
-                agent = self.started(key_file=str(self.directory / 'key'),
-                                     **options)
-                self.assertEqual(status, self._asked_as_release_0_1(agent))
-                agent.stop()
-
     def _asked_as_release_0_1(self, agent):
         """Return the status of a request for an object that is not there."""
         when, nonce, path = int(time.time()), os.urandom(16).hex(), \

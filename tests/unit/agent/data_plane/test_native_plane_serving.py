@@ -171,9 +171,9 @@ plane = native_plane.DataPlane(
 print(plane.url, flush=True)
 if fetch:
     url, kind, object_id, dest, manifest = fetch
-    plane.deliver(interface.Order(
+    plane.deliver(orders.Order(
         view.Key(kind, object_id), pathlib.Path(dest),
-        (interface.HostSource(interface.Host('a', url), interface.Link.LAN),),
+        (orders.HostSource(orders.Host('a', url), orders.Link.LAN),),
         pathlib.Path(manifest), rate=1e6), plane.new_handle(), progress)
 sys.stdin.read()
 """

@@ -78,7 +78,7 @@ class TestNotes(WriteBackTest):
             self.assertFalse(self.notes.has('a'))
             self.volumes.detach('a')
             self.volumes._store.keep_overrides(
-                'a', cached_volumes.wishes.Overrides())
+                'a', cached_volumes.volume_settings.Overrides())
             self.volumes._store.forget_of_type('a')
 
     def test_a_volume_that_cannot_be_written_back_stays_noted(self):
