@@ -38,7 +38,7 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import conductor_catalogue
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
-from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import host_state
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common.signing import image_records
@@ -132,7 +132,7 @@ class Images:
         held.scan()
         self._directory = directory
         self.repository = catalogue.Repository(
-            hosts.HostState(_HUB, held, None), directory,
+            host_state.HostState(_HUB, held, None), directory,
             image_tools.ImageTools(),
             conductor_catalogue.ConductorCatalogue(conductor, None, _HUB,
                                                    None),

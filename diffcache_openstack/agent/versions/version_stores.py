@@ -355,8 +355,9 @@ class _ManagedKeys:
         if self._opened is None:
             # Imports castellan, which hosts without a key manager do not need.
             from diffcache_openstack.agent.versions import version_keys
-            self._opened = (version_keys.VersionKeys(self._conf, self._manager),
-                            version_keys.Caller(self._conf))
+            self._opened = (
+                version_keys.VersionKeys(self._conf, self._manager),
+                version_keys.Caller(self._conf))
         return self._opened
 
 

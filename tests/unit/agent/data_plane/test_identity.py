@@ -11,14 +11,11 @@
 #    under the License.
 """An agent's certificate: used, replaced, wrong."""
 
-import hashlib
-import hmac
 import os
 import shutil
 import socket
 import time
 import urllib.error
-import urllib.request
 
 from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent.data_plane import orders
@@ -174,21 +171,6 @@ class TestAgent(IdentityTestCase):
         self.assertIn(b'tls_cert_file', answer)
         self.assertEqual(
             1, agent.status.report()['data_plane']['plain_refused'])
-
-    def _asked_as_release_0_1(self, agent):
-        """Return the status of a request for an object that is not there."""
-        when, nonce, path = int(time.time()), os.urandom(16).hex(), \
-            f'/v1/objects/templates/{"0" * 64}'
-        code = hmac.new(
-            keys.read_key(self.directory / 'key'), '\n'.join((
-                'diffcache-1', 'GET', path, '', hashlib.sha256().hexdigest(),
-                str(when), nonce)).encode(), 'sha256').hexdigest()
-        asked = urllib.request.Request(agent.plane.url + path, headers={
-            'Authorization': f'DiffCache site:{when}:{nonce}:{code}'})
-        error = self.assertRaises(urllib.error.HTTPError,
-                                  urllib.request.urlopen, asked)
-        error.close()
-        return error.code
 
     def test_files_that_cannot_be_used_are_named(self):
         for options, told in (
