@@ -125,7 +125,7 @@ class Images:
     """An agent's repository that knows the conductor, and its images."""
 
     def __init__(self, directory: pathlib.Path, conductor: Conductor,
-                 limits: pair_choice.Limits, may_run) -> None:
+                 limits: pair_choice.PatchLimits, may_run) -> None:
         held = holdings.Holdings(directory / 'objects', None,
                                  inspector.NativeInspector(),
                                  lambda kind, object_id: 0)
@@ -136,7 +136,7 @@ class Images:
             image_tools.ImageTools(),
             conductor_catalogue.ConductorCatalogue(conductor, None, _HUB,
                                                    None),
-            catalogue.Options(3, limits, may_run, 60))
+            catalogue.PatchOptions(3, limits, may_run, 60))
 
     def register(self, sizes: list[int], seed: int) -> list[list[str]]:
         """Register families in turn; return the contents of each."""
@@ -210,7 +210,7 @@ def measure(run: runs.Run) -> dict:
     conductor.call('register_host', host=objects.Host(
         name=_HUB, site='centre', role=objects.REPOSITORY))
     images = Images(run.work / 'repository', conductor,
-                    pair_choice.Limits(0.5, options.nearest),
+                    pair_choice.PatchLimits(0.5, options.nearest),
                     lambda: len(made) < options.limit)
     with processes.spending() as registering:
         families = images.register(sizes, options.seed)

@@ -36,7 +36,7 @@ FAMILY = 'diffcache_base_template'
 
 
 class GlanceSource:
-    """See :class:`diffcache_openstack.agent.repository.ingest.Source`.
+    """See :class:`diffcache_openstack.agent.repository.ingest.ImageService`.
 
     :raises InvalidInput: the options of ``[glance]`` do not suffice
     """

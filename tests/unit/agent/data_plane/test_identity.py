@@ -15,7 +15,6 @@ import os
 import shutil
 import socket
 import time
-import urllib.error
 
 from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent.data_plane import orders
