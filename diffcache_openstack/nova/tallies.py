@@ -63,9 +63,7 @@ class Tally:
 
     def passed(self, reason: str) -> None:
         """Count an image that is not the agent's to deliver."""
-        with self._lock:
-            self._counts[PASSED][reason] += 1
-            self._write()
+        self._count(PASSED, reason)
 
     def lazy(self, event: str) -> None:
         """Count what became of an image for a server that boots lazily.
@@ -73,15 +71,11 @@ class Tally:
         :param event: ``linked``, ``replaced`` (by a whole file), or ``full_``
             and the reason why it was delivered whole
         """
-        with self._lock:
-            self._counts[LAZY][event] += 1
-            self._write()
+        self._count(LAZY, event)
 
     def uncached(self, reason: str) -> None:
         """Count a volume that is not in the SSD cache as its type says."""
-        with self._lock:
-            self._counts[UNCACHED][reason] += 1
-            self._write()
+        self._count(UNCACHED, reason)
 
     def unsaved(self, reason: str) -> int:
         """Count a deleted server that could not be saved as required.
@@ -89,10 +83,7 @@ class Tally:
         :param reason: the class of the error
         :returns: how often that happened by now, for any reason
         """
-        with self._lock:
-            self._counts[UNSAVED][reason] += 1
-            self._write()
-            return sum(self._counts[UNSAVED].values())
+        return self._count(UNSAVED, reason)
 
     def fell_back(self, image_id: str, reason: str, message: str) -> int:
         """Count an image that the agent should have delivered and did not.
@@ -107,6 +98,13 @@ class Tally:
                           'reason': reason, 'message': message}
             self._write()
             return sum(self._counts[FALLBACKS].values())
+
+    def _count(self, kind: str, key: str) -> int:
+        """Count one more; return how many of the kind there are."""
+        with self._lock:
+            self._counts[kind][key] += 1
+            self._write()
+            return sum(self._counts[kind].values())
 
     def unreported(self) -> dict[str, int]:
         """Return fallbacks by reason that are not reported yet."""
