@@ -18,7 +18,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.prefetch import scenarios
 
 MODES = ('local', 'on-demand', 'first', 'later', 'broadcast', 'oracle',
-         'push', 'refer')
+         'refer')
 
 _EVENT = ('t_us', 'instance', 'chunk', 'miss', 'hints', 'remote', 'cached',
           'skipped')
@@ -41,7 +41,6 @@ def replay(scenario: scenarios.Scenario, mode: str, events: bool = False
     except ValueError as error:
         raise scenarios.ScenarioError(str(error))
     boots = found['boots']
-    pushed = sum(boot.pop('pushed') for boot in boots)
     taken = [boot['boot_s'] for boot in boots]
     stalls = [boot['stall_s'] for boot in boots]
     document = {
@@ -55,8 +54,6 @@ def replay(scenario: scenarios.Scenario, mode: str, events: bool = False
         'prefetched': sum(boot['prefetched'] for boot in boots),
         'prefetched_used': sum(boot['used'] for boot in boots),
     }
-    if mode == 'push':
-        document['pushed'] = pushed
     for name in ('wasted_bytes', 'wan_bytes', 'lan_bytes', 'unique_bytes',
                  'bound_s'):
         document[name] = found[name]

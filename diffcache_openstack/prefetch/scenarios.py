@@ -72,7 +72,7 @@ class Scenario:
     :param homes: how many of the instances, the first ones, are homes of
         chunks; None: all
     :param group: adjacent chunks that have the same home
-    :param fan_out: for modes ``push`` and ``refer``: to how many others each
+    :param fan_out: for mode ``refer``: to how many others each
         instance sends a chunk
     """
 

@@ -51,11 +51,9 @@ class Replay(quick.ShowOne):
                           ' later: the same, with the profile of the scenario'
                           ' or of a first run; broadcast: the whole image'
                           ' before the boot; oracle: requested at the start,'
-                          ' in the order in which they will be read; push: as'
-                          ' first, and what one instance has read is pushed'
-                          ' along a tree to all that boot; refer: as first,'
-                          ' and homes that are busy refer requests to'
-                          ' instances that asked before.'),
+                          ' in the order in which they will be read; refer:'
+                          ' as first, and homes that are busy refer requests'
+                          ' to instances that asked before.'),
         cli.Argument('--events', action='store_true',
                      help='Show every access to a chunk, and when chunks were'
                           ' requested.'),
@@ -67,8 +65,8 @@ class Replay(quick.ShowOne):
                      help='Read at most N chunks ahead where an instance reads'
                           ' in sequence; 0: none (default: 2).'),
         cli.Argument('--fan-out', type=_CHUNKS, default=2, metavar='N',
-                     help='In modes push and refer, let each instance send a'
-                          ' chunk to at most N others (default: 2).'))
+                     help='In mode refer, let each instance send a chunk to at'
+                          ' most N others (default: 2).'))
 
     def fields(self, args: argparse.Namespace) -> dict[str, typing.Any]:
         scenario = dataclasses.replace(

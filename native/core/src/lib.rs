@@ -11,7 +11,6 @@
 //! * [`near`]: bytes as copies of other bytes at any offset, plus the byte-wise difference.
 //! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
 //! * [`common_blocks`]: where the blocks of some chunks of an image occur in another.
-//! * [`logging`]: where the log lines of daemons go.
 //! * [`task::Task`]: threads, progress and cancellation of a long job.
 //!
 //! Errors are one enum per module. `is_retryable()` on an error means that the same call may succeed later or with another source; everything
@@ -25,7 +24,6 @@ pub mod compressed;
 pub mod fs;
 pub mod hash_tree;
 pub mod leaf;
-pub mod logging;
 pub mod manifest;
 pub mod near;
 pub mod overlap;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-use diffcache_core::logging;
+use diffcache_base::logging;
 use diffcache_daemon::config::Config;
 use diffcache_daemon::error::DaemonError;
 use diffcache_daemon::processes::{keeper, supervisor, worker};

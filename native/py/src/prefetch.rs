@@ -48,7 +48,6 @@ struct BootRow {
     misses: u64,
     prefetched: u64,
     used: u64,
-    pushed: u64,
 }
 
 /// What a replay found.
@@ -102,7 +101,6 @@ fn mode_of(name: &str) -> PyResult<Mode> {
         "later" => Mode::Later,
         "broadcast" => Mode::Broadcast,
         "oracle" => Mode::Oracle,
-        "push" => Mode::Push,
         "refer" => Mode::Refer,
         _ => return Err(refused(format!("mode: there is no {name}"))),
     })
@@ -208,7 +206,6 @@ fn prefetch_replay(py: Python<'_>, boots: Boots, mode: &str, events: bool) -> Py
                 misses: boot.misses,
                 prefetched: boot.prefetched,
                 used: boot.used,
-                pushed: boot.pushed,
             })
             .collect(),
         wasted_bytes: report.wasted_bytes,

@@ -7,7 +7,6 @@
 
 mod engine;
 mod ports;
-mod pushing;
 mod referring;
 mod report;
 mod scenario;

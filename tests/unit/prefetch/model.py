@@ -45,8 +45,6 @@ class Model:
         self.asked = [{} for _ in self.instances]
         self.at_repository = set()
         self.at_home = {}
-        self.sent = [set() for _ in self.instances]
-        self.trees = {}
         self.queues = {}
         self.at_others = {}
         self.position = [0] * self.count
@@ -61,7 +59,6 @@ class Model:
         self.misses = [0] * self.count
         self.prefetched = [0] * self.count
         self.used = [0] * self.count
-        self.pushed = [0] * self.count
         self.events = []
         self.counts = {c: 0 for c in range(self.chunks)}
         self.times = {c: fractions.Fraction(0) for c in range(self.chunks)}
@@ -86,7 +83,7 @@ class Model:
 
     def step(self):
         """Let the earliest thing happen; a port starts after all others."""
-        starts = [(max(self.free[p], min(r[1] for r in waiting)), str(p), p)
+        starts = [(max(self.free[p], min(r[0] for r in waiting)), str(p), p)
                   for p, waiting in self.ports.items() if waiting]
         due = min(self.agenda, default=None)
         if due and (not starts or due[0] <= min(starts)[0]):
@@ -111,17 +108,8 @@ class Model:
     def send(self, now, port):
         request = min(self.ports[port])
         self.ports[port].remove(request)
-        _, _, instance, chunk = request
+        _, instance, chunk = request
         receiver = self.home(chunk) if port == 'wan' else instance
-        if self.mode == 'push' and port != 'wan':
-            if chunk in self.have[instance] | self.sent[instance]:
-                return
-            self.sent[instance].add(chunk)
-            if chunk not in self.asked[instance]:
-                self.asked[instance][chunk] = 'push'
-                self.unread[instance].add(chunk)
-                self.prefetched[instance] += 1
-                self.pushed[instance] += 1
         self.free[port] = now + 8 * self.size(chunk) / self.mbps[port]
         self.bytes[port] += self.size(chunk)
         self.later(self.free[port] + self.half[port], 0, receiver, chunk,
@@ -147,8 +135,7 @@ class Model:
 
     def access(self, now, i, chunk):
         there = chunk in self.have[i]
-        miss = not there and self.asked[i].get(chunk) not in ('prefetch',
-                                                              'push')
+        miss = not there and self.asked[i].get(chunk) != 'prefetch'
         self.used[i] += chunk in self.unread[i]
         self.unread[i].discard(chunk)
         hints, seen = [], (0, 0, 0)
@@ -168,7 +155,6 @@ class Model:
                 self.ask(now, i, chunk, 'demand')
         if not there:
             self.missing[i].add(chunk)
-        self.push(now, chunk, [])
         self.events.append((now, i, chunk, miss, hints, *seen))
 
     def rank(self, chunk):
@@ -238,7 +224,7 @@ class Model:
                        'reach_repository')
 
     def reach_repository(self, now, i, chunk):
-        self.ports['wan'].append((False, now, i, chunk))
+        self.ports['wan'].append((now, i, chunk))
 
     def reach_home(self, now, i, chunk):
         home = self.home(chunk)
@@ -250,7 +236,6 @@ class Model:
 
     def arrive(self, now, i, chunk):
         self.have[i].add(chunk)
-        self.sent[i].discard(chunk)
         self.asked[i].pop(chunk, None)
         if chunk in self.missing[i]:
             self.missing[i].remove(chunk)
@@ -259,15 +244,11 @@ class Model:
                 self.next_read(now, i)
         if self.home(chunk) == i:
             self.at_repository.discard(chunk)
-            waiting = self.at_home.pop(chunk, [])
-            self.push(now, chunk, waiting)
-            if chunk not in self.trees:
-                for other in waiting:
-                    self.answer(now, i, other, chunk)
+            for other in self.at_home.pop(chunk, []):
+                self.answer(now, i, other, chunk)
         else:
-            self.pass_on(now, i, chunk)
             for other in self.at_others.pop((i, chunk), []):
-                self.ports[i].append((False, now, other, chunk))
+                self.ports[i].append((now, other, chunk))
         self.prefetch(now, i)
 
     def answer(self, now, home, i, chunk):
@@ -282,43 +263,11 @@ class Model:
             self.later(now + 2 * self.half[0], 4, i, (chunk, other),
                        'reach_other')
         else:
-            self.ports[home].append((False, now, i, chunk))
+            self.ports[home].append((now, i, chunk))
 
     def reach_other(self, now, i, place):
         chunk, other = place
         if chunk in self.have[other]:
-            self.ports[other].append((self.mode == 'push', now, i, chunk))
+            self.ports[other].append((now, i, chunk))
         else:
             self.at_others.setdefault((other, chunk), []).append(i)
-
-    def push(self, now, chunk, waiting):
-        """Give a chunk that is at its home and was read its tree."""
-        home = self.home(chunk)
-        if (self.mode != 'push' or chunk in self.trees
-                or not self.counts[chunk] or chunk not in self.have[home]):
-            return
-        rest = []
-        for i, instance in enumerate(self.instances):
-            start = _us(instance['start_us'])
-            ended = (self.position[i] == len(instance['reads'])
-                     and not self.missing[i])
-            if not (i in (home, *waiting) or start > now or ended
-                    or chunk in self.have[i]):
-                rest.append((start, i))
-        self.trees[chunk] = [home, *waiting, *(i for _, i in sorted(rest))]
-        self.pass_on(now, home, chunk)
-
-    def pass_on(self, now, parent, chunk):
-        tree = self.trees.get(chunk, [])
-        for place, i in enumerate(tree):
-            if not place or tree[(place - 1) // self.fan_out] != parent:
-                continue
-            if chunk in self.asked[i]:
-                self.ports[parent].append((False, now, i, chunk))
-            else:
-                self.later(now + self.half[0], 3, i, (chunk, parent),
-                           'be_offered')
-
-    def be_offered(self, now, i, offer):
-        if offer[0] not in self.have[i] and not self.is_coming(i, offer[0]):
-            self.later(now + self.half[0], 4, i, offer, 'reach_other')

@@ -99,8 +99,6 @@ class TestAgainstModel(base.TestCase):
         self.assertEqual(
             sum(expected.size(c) for left in expected.unread for c in left),
             found['wasted_bytes'])
-        if mode == 'push':
-            self.assertEqual(sum(expected.pushed), found['pushed'])
 
     @given(documents())
     def test_on_demand(self, document):
@@ -113,10 +111,6 @@ class TestAgainstModel(base.TestCase):
     @given(documents(), st.integers(1, 3))
     def test_later(self, document, in_flight):
         self.assert_as_model(document, 'later', in_flight)
-
-    @given(documents(), st.integers(1, 3), st.integers(1, 3))
-    def test_push(self, document, in_flight, fan_out):
-        self.assert_as_model(document, 'push', in_flight, fan_out)
 
     @given(documents(), st.integers(1, 3), st.integers(1, 3))
     def test_refer(self, document, in_flight, fan_out):

@@ -68,7 +68,6 @@ impl Site<'_> {
             Happening::Issue(instance) => self.issue(now, instance),
             Happening::AtHome(request) => self.arrive_at_home(now, request),
             Happening::AtRepository(request) => self.enter_port(now, None, request),
-            Happening::Offered(parent, request) => self.consider(now, parent, request),
             Happening::AtOther(other, request) => self.arrive_at_other(now, other, request),
             Happening::Free(port) => self.serve(now, port),
         }
@@ -147,7 +146,6 @@ impl Site<'_> {
             }
         }
         self.wait_for(instance, chunk);
-        self.push_from_home(now, chunk, &[]);
         (self.events)(Event {
             time_ns: now,
             instance,
@@ -210,7 +208,6 @@ impl Site<'_> {
         self.note_request(now, chunk);
         self.guests[instance as usize].coming.insert(chunk, reason);
         let request = Request {
-            is_push: false,
             arrival: now,
             rank,
             instance,
@@ -267,24 +264,11 @@ impl Site<'_> {
         }
     }
 
-    /// Takes the next request of a port that still has to be served.
-    fn next_at(&mut self, port: Option<Instance>) -> Option<Request> {
-        loop {
-            let request = self.ports.get(port).take()?;
-            if port.is_none() || self.is_needed(&request) {
-                return Some(request);
-            }
-        }
-    }
-
     /// Sends the next chunk from a port that is free.
     fn serve(&mut self, now: u64, port: Option<Instance>) {
-        let Some(request) = self.next_at(port) else {
+        let Some(request) = self.ports.get(port).take() else {
             return;
         };
-        if port.is_some() {
-            self.note_sent(&request);
-        }
         let links = self.scenario.links;
         let bytes = self.scenario.bytes_of(request.chunk);
         let (mbps, rtt, receiver) = match port {
@@ -307,7 +291,6 @@ impl Site<'_> {
     fn deliver(&mut self, now: u64, instance: Instance, chunk: Chunk) {
         let guest = &mut self.guests[instance as usize];
         guest.have.insert(chunk);
-        guest.sent.remove(chunk);
         if guest.coming.remove(&chunk) == Some(Reason::Prefetch) {
             guest.queue.done();
         }
@@ -321,21 +304,15 @@ impl Site<'_> {
         if self.home_of(chunk) == instance {
             self.serve_waiting(now, instance, chunk);
         } else {
-            self.pass_on(now, instance, chunk);
             self.serve_referred(now, instance, chunk);
         }
         self.fill_links(now, instance);
     }
 
-    /// Lets a home serve the requests that waited for a chunk, by itself or along a tree.
+    /// Lets a home serve the requests that waited for a chunk.
     fn serve_waiting(&mut self, now: u64, home: Instance, chunk: Chunk) {
-        let waiting = self.arriving.remove(&chunk).unwrap_or_default();
-        let instances: Vec<_> = waiting.iter().map(|request| request.instance).collect();
-        self.push_from_home(now, chunk, &instances);
-        if !self.trees.contains_key(&chunk) {
-            for request in waiting {
-                self.answer(now, home, request);
-            }
+        for request in self.arriving.remove(&chunk).unwrap_or_default() {
+            self.answer(now, home, request);
         }
     }
 

@@ -11,8 +11,6 @@ pub type Instance = u32;
 /// A request at a port. The least is served first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
-    /// Whether the instance did not ask for the chunk: such requests come after all others.
-    pub is_push: bool,
     /// When it arrived at the port.
     pub arrival: u64,
     /// Place in the order of use, where that is known; else 0.
@@ -92,8 +90,6 @@ pub enum Happening {
     AtHome(Request),
     /// A request arrives at the repository.
     AtRepository(Request),
-    /// An instance is offered a chunk by another one (the first).
-    Offered(Instance, Request),
     /// A request arrives at an instance that is no home, for what it has or is to get.
     AtOther(Instance, Request),
     /// A port is free: of an instance, or of the repository (none).

@@ -29,12 +29,10 @@ pub struct Boot {
     pub stall_ns: u64,
     /// Accesses to chunks that were neither there nor being prefetched.
     pub misses: u64,
-    /// Chunks requested, or pushed, before they were read.
+    /// Chunks requested before they were read.
     pub prefetched: u64,
     /// How many of these were read later.
     pub used: u64,
-    /// Chunks of [`Boot::prefetched`] that came without a request.
-    pub pushed: u64,
 }
 
 /// The boots of all instances.

@@ -81,7 +81,7 @@ pub struct Scenario {
     pub files: Files,
     /// Which instances are homes of which chunks.
     pub layout: Layout,
-    /// To how many others each instance sends a chunk in [`Mode::Push`] and [`Mode::Refer`].
+    /// To how many others each instance sends a chunk in [`Mode::Refer`].
     pub fan_out: usize,
 }
 
@@ -118,15 +118,13 @@ pub enum Mode {
     Broadcast,
     /// Those that the instance will read, in this order, from its start.
     Oracle,
-    /// As [`Mode::First`]; besides, homes push what an instance has read to all that boot.
-    Push,
     /// As [`Mode::First`]; busy homes refer requests to those that asked for the chunk before.
     Refer,
 }
 
 impl Mode {
     pub(super) fn learns(self) -> bool {
-        matches!(self, Mode::First | Mode::Later | Mode::Push | Mode::Refer)
+        matches!(self, Mode::First | Mode::Later | Mode::Refer)
     }
 }
 

@@ -15,16 +15,13 @@ use super::scenario::{Mode, Scenario};
 pub enum Reason {
     Demand,
     Prefetch,
-    Push,
 }
 
 /// One instance: what it has, what it waits for, and how far its boot is.
 pub struct Guest {
     pub have: ChunkSet,
     pub coming: HashMap<Chunk, Reason>,
-    /// Those of them that another instance is sending; kept in [`Mode::Push`] alone.
-    pub sent: ChunkSet,
-    /// Prefetched or pushed, and not read yet.
+    /// Prefetched, and not read yet.
     pub unread: ChunkSet,
     pub next_read: usize,
     /// Chunks that the current read waits for.
@@ -41,7 +38,6 @@ impl Guest {
         Self {
             have: ChunkSet::default(),
             coming: HashMap::new(),
-            sent: ChunkSet::default(),
             unread: ChunkSet::default(),
             next_read: 0,
             missing: ChunkSet::default(),
@@ -73,12 +69,6 @@ pub struct Tally {
     pub requests: BTreeMap<Chunk, Requests>,
 }
 
-/// By chunk that is pushed, the instances of its tree.
-///
-/// They are in an order, with the home of the chunk first: the one at place *p* sends to those at
-/// the places *fp* + 1 to *fp* + *f*, where *f* is the fan-out.
-pub type Trees = HashMap<Chunk, Vec<Instance>>;
-
 /// All instances, homes and ports.
 pub struct Site<'a> {
     pub scenario: &'a Scenario,
@@ -88,7 +78,6 @@ pub struct Site<'a> {
     pub ports: Ports,
     /// Requests that wait at a chunk's home until it is there.
     pub arriving: HashMap<Chunk, Vec<Request>>,
-    pub trees: Trees,
     pub referrals: Referrals,
     /// Requests at an instance that has not got the chunk yet.
     pub waiting: HashMap<(Instance, Chunk), Vec<Request>>,
@@ -113,7 +102,6 @@ impl<'a> Site<'a> {
             guests: (0..count).map(|_| Guest::new(scenario)).collect(),
             ports: Ports::new(count),
             arriving: HashMap::new(),
-            trees: HashMap::new(),
             referrals: Referrals::new(scenario.fan_out),
             waiting: HashMap::new(),
             learner: Learner::new(scenario.chunks(), scenario.least(), known),

@@ -279,62 +279,6 @@ fn many(apart_us: u64) -> Scenario {
 }
 
 #[test]
-fn a_home_pushes_along_a_tree_to_those_that_wait() {
-    // All wait for 11 ms. The home sends to 1 and 2, they to 3, 4, 5 and 6, and 3 to 7.
-    let report = run(&many(0), Mode::Push);
-    let there = 11_000;
-    let (one, two) = (there + 100 + 1000, there + 200 + 1000);
-    assert_eq!(
-        vec![
-            there,
-            one,
-            two,
-            one + 1100,
-            one + 1200,
-            two + 1100,
-            two + 1200,
-            one + 2200
-        ],
-        boots_us(&report)
-    );
-    let asked = report.boots.iter().all(|boot| boot.pushed == 0);
-    assert!(asked && report.lan_bytes == 7000);
-}
-
-#[test]
-fn a_chunk_that_one_has_read_is_offered_to_others_that_boot() {
-    // Instance 1 reads chunk 0 late; 2 has ended and 3 has not begun when 0 gets it at 11 ms.
-    let mut four = scenario(&[
-        (0, &[(0, 0, 1)]),
-        (0, &[(13_099, 0, 1)]),
-        (0, &[]),
-        (600_000, &[(0, 0, 1)]),
-    ]);
-    let pushed = |scenario: &Scenario| -> Vec<_> {
-        let report = run(scenario, Mode::Push);
-        report.boots.iter().map(|b| (b.pushed, b.used)).collect()
-    };
-    // It is offered at 12 ms, accepted at 13 and there at 14.1 ms.
-    let report = run(&four, Mode::Push);
-    assert_eq!(vec![11_000, 14_100, 0, 2100], boots_us(&report));
-    assert_eq!(vec![(0, 0), (1, 1), (0, 0), (0, 0)], pushed(&four));
-    assert_eq!((2000, 0), (report.lan_bytes, report.wasted_bytes));
-    // A read before it is sent asks the home, and is served once.
-    four.instances[1].reads[0].think_ns = 12_500 * US;
-    let report = run(&four, Mode::Push);
-    assert_eq!(vec![11_000, 14_100, 0, 2100], boots_us(&report));
-    assert_eq!((1, 2000), (report.boots[1].misses, report.lan_bytes));
-    // What is never read is wasted.
-    four.instances[1].reads[0] = Read {
-        think_ns: 50_000 * US,
-        offset: 2000,
-        length: 1,
-    };
-    let report = run(&four, Mode::Push);
-    assert_eq!((1, 1000), (report.boots[1].pushed, report.wasted_bytes));
-}
-
-#[test]
 fn a_busy_home_refers_to_those_that_asked_before() {
     // All wait for 11 ms. The home sends to 1 and 2 itself and refers 3 and 4 to 1, 5 and 6 to 2,
     // and 7 to 3: they ask there at 13 ms, when 1 and 2 have had the chunk for a while.
