@@ -1,8 +1,11 @@
 //! A host's data plane: the server of what it has and the means to get what it lacks.
 
+mod config;
+mod housekeeper;
+
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,73 +16,37 @@ use crate::complaints::Complaint;
 use crate::counters::{Counters, Event};
 use crate::error::TransferError;
 use crate::fetching::claimant::{Claimant, SiteHost};
-use crate::fetching::client::{Client, Peer, Remote, Stop};
+use crate::fetching::client::{Client, Stop};
 use crate::fetching::fetch::{load_manifest, Transfer};
 use crate::fetching::leaves::Leaves;
 use crate::fetching::measured_rate::MeasuredRate;
 use crate::fetching::minimum_rate::Floors;
 use crate::fetching::origins::Origins;
 use crate::fetching::part::{Durability, Part};
+use crate::fetching::peer::Remote;
 use crate::fetching::repositories::Repositories;
 use crate::fetching::standing::{LeftAlone, Offence, Standing};
 use crate::fetching::wan::WanGate;
-use crate::gate::{lock, Cancel, Gate};
-use crate::ids::{hex, Kind, ObjectKey};
+use crate::gate::{lock, Cancel};
+use crate::ids::{Kind, ObjectKey};
+pub use crate::plane::config::Config;
+use crate::plane::config::{
+    build_client, build_service, check_advertised, check_numbers, listen, listen_error, own_url,
+};
+use crate::plane::housekeeper::{start_housekeeper, Prober};
 use crate::progress::{Meter, Report};
 use crate::serving::borrowed::Borrowed;
-use crate::serving::claims::Claims;
-use crate::serving::objects::{Landing, Objects, ObjectsError};
+use crate::serving::objects::{Landing, ObjectsError};
 use crate::serving::partial::Partial;
-use crate::serving::server::{Limits, Server, Service};
+use crate::serving::server::Server;
+use crate::serving::service::Service;
 use crate::shaper::Shaper;
-use crate::traces::{Served, Traces};
-use crate::transport::auth::{fresh_nonce, Keys, OldSignatures, Verifier};
-use crate::transport::frames::Slots;
-use crate::transport::tls::{self, Tls};
-
-/// How often files whose lending is over are closed.
-const HOUSEKEEPING: Duration = Duration::from_millis(500);
+use crate::traces::Served;
+use crate::transport::auth::Keys;
+use crate::transport::tls::Tls;
 
 /// How long an object that peers were reading behind stays readable once it is whole, wherever it went: they may ask for ranges of it yet.
 const FOLLOWERS_TIME: Duration = Duration::from_secs(10);
-
-/// How a plane is set up.
-pub struct Config {
-    /// Directory with `templates/`, `patches/`, `manifests/`, `recipes/` and `staging/`; made where they are missing.
-    pub root: PathBuf,
-    /// This host's name: the holder of its claims.
-    pub name: String,
-    /// `address:port` to listen on; port 0 takes a free one.
-    pub listen: String,
-    /// Base URL that peers connect to; `None` derives it from the address.
-    pub advertise_url: Option<String>,
-    /// The site's keys; `None` only on loopback.
-    pub keys: Option<Keys>,
-    /// What becomes of signatures as earlier releases make them.
-    pub old_signatures: OldSignatures,
-    /// How to speak TLS; `None` is everything in the clear.
-    pub tls: Option<tls::Options>,
-    /// Bytes per second that the server sends, to all together.
-    pub rate: Option<f64>,
-    /// Delay of every answer.
-    pub latency: Duration,
-    /// Lifetime of the claims that this host coordinates.
-    pub claim_ttl: Duration,
-    /// How long peers may read what crossed the WAN to here, although it is not held.
-    pub lend_time: Duration,
-    /// How long a peer may send nothing.
-    pub timeout: Duration,
-    /// How slowly a peer may send.
-    pub floors: Floors,
-    /// Bytes per second of peers below which what they send is compressed; 0 compresses nothing.
-    pub compress_below: f64,
-    /// How long a host that lied is left alone.
-    pub distrust_time: Duration,
-    /// The server's bounds.
-    pub limits: Limits,
-    /// Whether what is sent for traces is kept for the caller.
-    pub traces: bool,
-}
 
 /// Options that every getting of an object has.
 pub struct Job<'a> {
@@ -491,107 +458,6 @@ impl Stats {
     }
 }
 
-/// The base URL that peers connect to: the configured one, or else made from the address.
-fn own_url(config: &Config, listener: &TcpListener, secure: bool) -> Result<String, TransferError> {
-    if let Some(url) = &config.advertise_url {
-        return Ok(url.clone());
-    }
-    let address = listener.local_addr();
-    let address = address.map_err(|source| listen_error(&config.listen, source))?;
-    let scheme = if secure { "https" } else { "http" };
-    Ok(format!("{scheme}://{address}"))
-}
-
-fn check_numbers(config: &Config) -> Result<(), TransferError> {
-    let reason = if config.timeout.is_zero() {
-        "a timeout is more than 0 seconds"
-    } else if config.compress_below.is_nan() || config.compress_below < 0.0 {
-        "compress_below is a rate, or 0"
-    } else {
-        return Ok(());
-    };
-    Err(TransferError::Invalid(reason.to_owned()))
-}
-
-/// Opens what the server serves.
-fn build_service(
-    config: &Config,
-    url: &str,
-    tls: Option<Arc<Tls>>,
-) -> Result<Service, TransferError> {
-    let objects = Objects::open(&config.root).map_err(|source| TransferError::File {
-        path: config.root.clone(),
-        source,
-    })?;
-    let boot = hex(&fresh_nonce().map_err(|source| listen_error(&config.listen, source))?);
-    let authority = Peer::parse(url)?.authority().to_owned();
-    let keys = config.keys.clone();
-    let verifier = keys.map(|keys| Verifier::new(keys, config.old_signatures, &authority, &boot));
-    Ok(Service {
-        name: config.name.clone(),
-        objects: Arc::new(objects),
-        shaper: Shaper::new(check_rate(config.rate)?),
-        latency: config.latency,
-        verifier,
-        tls,
-        boot,
-        complaints: Arc::default(),
-        claims: Mutex::new(Claims::new(config.claim_ttl)),
-        counters: Arc::default(),
-        gate: Arc::new(Gate::default()),
-        limits: config.limits,
-        coders: Slots::new(std::thread::available_parallelism().map_or(1, |n| n.get())),
-        traces: config.traces.then(Traces::default),
-    })
-}
-
-fn build_client(config: &Config, tls: Option<Arc<Tls>>, counters: Arc<Counters>) -> Client {
-    let client = Client::new(config.keys.clone(), config.timeout, counters)
-        .with_old_signatures(config.old_signatures)
-        .with_tls(tls);
-    client.set_floors(config.floors);
-    client
-}
-
-fn listen_error(listen: &str, source: std::io::Error) -> TransferError {
-    TransferError::Invalid(format!("cannot serve at '{listen}': {source}"))
-}
-
-/// Checks that the advertised URL has the scheme that peers will find.
-fn check_advertised(config: &Config, secure: bool) -> Result<(), TransferError> {
-    let Some(url) = &config.advertise_url else {
-        return Ok(());
-    };
-    let peer = Peer::parse(url)?;
-    let reason = if secure && !peer.is_secure() {
-        format!("advertise_url '{url}' has to begin with https://, since tls_cert_file is set and tls_plain_peers is not")
-    } else if peer.is_secure() && config.tls.is_none() {
-        format!(
-            "advertise_url '{url}' announces TLS; set tls_ca_file, tls_cert_file and tls_key_file"
-        )
-    } else {
-        return Ok(());
-    };
-    Err(TransferError::Invalid(reason))
-}
-
-fn listen(config: &Config) -> Result<TcpListener, TransferError> {
-    let fail = |source| listen_error(&config.listen, source);
-    let addresses: Vec<SocketAddr> = config.listen.to_socket_addrs().map_err(fail)?.collect();
-    let loopback = |address: &SocketAddr| match address.ip() {
-        IpAddr::V4(ip) => ip.is_loopback(),
-        IpAddr::V6(ip) => ip.is_loopback(),
-    };
-    if config.keys.is_none() && !addresses.iter().all(loopback) {
-        let reason = format!(
-            "'{}' is reachable from other hosts; configure a site key",
-            config.listen
-        );
-        return Err(TransferError::Invalid(reason));
-    }
-    TcpListener::bind(&addresses[..]).map_err(fail)
-}
-
 pub(crate) fn check_rate(rate: Option<f64>) -> Result<Option<f64>, TransferError> {
     match rate {
         Some(rate) if !(rate.is_finite() && rate >= 1.0) => Err(TransferError::Invalid(format!(
@@ -608,7 +474,7 @@ fn needed_manifest(
 ) -> Result<Option<Arc<Manifest>>, TransferError> {
     let reason = match (key.kind, manifest) {
         (Kind::Templates, Some(path)) => return load_manifest(key, path).map(Some),
-        (Kind::Patches | Kind::Manifests | Kind::Recipes, _) => return Ok(None),
+        (Kind::Patches | Kind::Manifests | Kind::Forms, _) => return Ok(None),
         (Kind::Templates, None) => {
             format!("{key}: a template is verified against its manifest; give the manifest's file")
         }
@@ -634,47 +500,4 @@ fn local_error(key: ObjectKey, path: &Path, error: ObjectsError) -> TransferErro
         other => std::io::Error::other(other.to_string()),
     };
     TransferError::file(key, path, source)
-}
-
-/// Finds out which repositories answer again.
-struct Prober {
-    repositories: Arc<Repositories>,
-    client: Arc<Client>,
-    gate: Arc<Gate>,
-}
-
-impl Prober {
-    /// Probes those whose time has come, each in a thread of its own: one that drops packets holds no other up.
-    fn start_due(&self) {
-        for host in self.repositories.begin_probes(Instant::now()) {
-            let (repositories, client) = (self.repositories.clone(), self.client.clone());
-            let (target, gate) = (host.clone(), self.gate.clone());
-            // Not joined: it ends with its timeout at the latest, and touches nothing but the records.
-            let started = std::thread::Builder::new()
-                .name("dataplane-probe".to_owned())
-                .spawn(move || {
-                    let stop = Stop::new(Cancel::default(), gate);
-                    let answered = Peer::parse(&target.url)
-                        .is_ok_and(|peer| client.probe(&peer, &stop).is_ok());
-                    repositories.end_probe(&target, answered, Instant::now());
-                });
-            if started.is_err() {
-                self.repositories.end_probe(&host, false, Instant::now());
-            }
-        }
-    }
-}
-
-fn start_housekeeper(
-    service: Arc<Service>,
-    prober: Prober,
-) -> std::io::Result<std::thread::JoinHandle<()>> {
-    std::thread::Builder::new()
-        .name("dataplane-housekeeper".to_owned())
-        .spawn(move || {
-            while service.gate.sleep(HOUSEKEEPING) {
-                service.objects.expire();
-                prober.start_due();
-            }
-        })
 }

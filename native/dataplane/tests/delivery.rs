@@ -14,10 +14,10 @@ use diffcache_core::source::FileSource;
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::claimant::{arrival_key, rendezvous_order, SiteHost};
-use diffcache_dataplane::fetching::client::Peer;
 use diffcache_dataplane::fetching::delivery::{
     Class, Delivery, Link, Order, PartSource, Progress, Source,
 };
+use diffcache_dataplane::fetching::peer::Peer;
 use diffcache_dataplane::fetching::wan::Handle;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{Config, DataPlane};

@@ -14,9 +14,10 @@ use common::peers::{send_head, send_range_head, Peer};
 use common::{image, site_key, until, Bytes, Site};
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::announcements::{is_announced, Stage};
-use diffcache_dataplane::fetching::client::{self, Ask, Client, Connection, Fault, Remote, Stop};
+use diffcache_dataplane::fetching::client::{self, Ask, Client, Connection, Fault, Stop};
 use diffcache_dataplane::fetching::delivery::{parse_hosts, parse_order, Delivery};
 use diffcache_dataplane::fetching::minimum_rate::Floors;
+use diffcache_dataplane::fetching::peer::Remote;
 use diffcache_dataplane::fetching::wan::Handle;
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
@@ -470,7 +471,7 @@ fn a_peer_that_needs_long_is_told_from_a_connection_that_was_forgotten() {
     );
     let stop = Stop::new(Cancel::default(), Arc::default());
     let remote = Remote {
-        peer: client::Peer::parse(&peer.url()).unwrap(),
+        peer: diffcache_dataplane::fetching::peer::Peer::parse(&peer.url()).unwrap(),
         key: ObjectKey::parse("templates", &"a".repeat(64)).unwrap(),
         trace: None,
     };

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use common::{assert_sent, image, job, remote, until, Bytes, Site};
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
-use diffcache_dataplane::fetching::client::Peer;
+use diffcache_dataplane::fetching::peer::Peer;
 use diffcache_dataplane::plane::{Config, DataPlane};
 use diffcache_dataplane::serving::admission::Room;
-use diffcache_dataplane::serving::server::Limits;
+use diffcache_dataplane::serving::service::Limits;
 use diffcache_dataplane::transport::auth::{fresh_nonce, unix_now, Keys, Signed, SiteKey};
 
 fn open_plane(site: &Site, limits: Limits) -> DataPlane {

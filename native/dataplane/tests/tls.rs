@@ -12,11 +12,11 @@ use std::time::Duration;
 use common::{image, job, remote, until, Bytes, Site};
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
-use diffcache_dataplane::fetching::client::{Peer, Remote};
+use diffcache_dataplane::fetching::peer::{Peer, Remote};
 use diffcache_dataplane::ids::ObjectKey;
 use diffcache_dataplane::plane::{Config, DataPlane};
 use diffcache_dataplane::serving::admission::Room;
-use diffcache_dataplane::serving::server::Limits;
+use diffcache_dataplane::serving::service::Limits;
 use diffcache_dataplane::transport::tls::{Files, Options, PlainPeers};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, KeyIdMethod,

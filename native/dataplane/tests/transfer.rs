@@ -19,12 +19,13 @@ use diffcache_core::source::ReadAt;
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::build::Place;
-use diffcache_dataplane::fetching::client::{Client, Peer, Remote, Stop};
+use diffcache_dataplane::fetching::client::{Client, Stop};
+use diffcache_dataplane::fetching::peer::{Peer, Remote};
 use diffcache_dataplane::fetching::source::HttpSource;
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::Kind;
 use diffcache_dataplane::plane::{Config, DataPlane, Job};
-use diffcache_dataplane::serving::server::Limits;
+use diffcache_dataplane::serving::service::Limits;
 use diffcache_dataplane::transport::auth::Keys;
 
 #[test]

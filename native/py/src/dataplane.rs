@@ -19,7 +19,7 @@ use diffcache_dataplane::fetching::wan;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{self, Config};
 use diffcache_dataplane::serving::admission::Room;
-use diffcache_dataplane::serving::server::Limits;
+use diffcache_dataplane::serving::service::Limits;
 use diffcache_dataplane::transport::auth::{Keys, OldSignatures, SiteKey};
 use diffcache_dataplane::transport::tls::{Options, PlainPeers};
 use pyo3::exceptions::{PyOSError, PyTypeError};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use diffcache_dataplane::gate::lock;
 
-use crate::image::lazy_file::{Chunk, ChunkError, Outcome};
+use crate::image::chunk::{Chunk, ChunkError, Outcome};
 
 /// Where a fetch may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,7 +12,7 @@ use diffcache_dataplane::fetching::claimant::rendezvous_order;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 
 use crate::config::{self, HomeHost, MAX_HOMES};
-use crate::image::lazy_file::ChunkError;
+use crate::image::chunk::ChunkError;
 use crate::image::leaves::GROUP_CHUNKS;
 use crate::sources::backoff::Known;
 use crate::sources::source::Source;

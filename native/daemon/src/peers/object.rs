@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use diffcache_dataplane::error::TransferError;
-use diffcache_dataplane::fetching::client::{Ask, Client, Connection, Fault, Peer, Remote, Stop};
+use diffcache_dataplane::fetching::client::{Ask, Client, Connection, Fault, Stop};
+use diffcache_dataplane::fetching::peer::{Peer, Remote};
 use diffcache_dataplane::gate::{Cancel, Gate};
 use diffcache_dataplane::serving::partial::Want;
 use diffcache_dataplane::serving::referrals::HostName;

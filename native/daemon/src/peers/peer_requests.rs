@@ -15,7 +15,8 @@ use diffcache_dataplane::serving::partial::{
 use diffcache_dataplane::serving::referrals::{self, ReferableRequest, Turn};
 
 use crate::error::DaemonError;
-use crate::image::lazy_file::{LazyFile, Provided};
+use crate::image::chunk::Provided;
+use crate::image::lazy_file::LazyFile;
 use crate::image::leaves::CHUNK;
 use crate::peers::hints::Hints;
 use crate::peers::referrals::{Answering, Decision, Referrals};

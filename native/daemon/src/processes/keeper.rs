@@ -1,9 +1,10 @@
 //! The process that mounts, holds the descriptor and keeps a worker running.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+mod place;
+
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +13,6 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::Manifest;
-use rustix::fs::FlockOperation;
 use rustix::io::FdFlags;
 use serde_json::json;
 
@@ -22,7 +22,9 @@ use crate::image::leaves::{self, CHUNK};
 use crate::prefetch::learned::Learned;
 use crate::prefetch::profile;
 use crate::prefetch::record;
-use crate::processes::mounts::{Mounts, Unmounted};
+pub use crate::processes::keeper::place::is_locked;
+use crate::processes::keeper::place::{lock_state, prepare_mount, Mount};
+use crate::processes::mounts::Mounts;
 use crate::processes::program;
 use crate::processes::restarts::Pauses;
 use crate::processes::shared::{Counter, Shared};
@@ -35,28 +37,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// How long a worker may take to end when it is asked to.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// How long the mount of a daemon that died may be seen.
-const MOUNT_END: Duration = Duration::from_secs(2);
-/// From linux/magic.h.
-const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
-
 /// Of keepers to the kernel that is out of memory: a worker is started again, and a guest notices nothing; with a keeper its mount ends.
 const KEEPER_OOM_SCORE: i32 = -900;
 
 /// From linux/prctl.h.
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
-
-/// A mounted directory, unmounted when dropped.
-struct Mount<'a>(&'a Path, Mounts);
-
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        // It may be unmounted already, by the service that started this keeper.
-        if let Err(error) = self.1.detach(self.0) {
-            log::warn!("Left {} mounted: {error}", self.0.display());
-        }
-    }
-}
 
 /// Number of the memory that is shared with workers, of the inode numbers and file handles that the kernel keeps, and of the arguments of [`take_over`]. A
 /// keeper takes over from another program of the same number only: raise it with each change of these.
@@ -226,99 +211,6 @@ fn keep(
     status::remove_sockets(&config.state);
     let recorded = record::finish(config, keeper.manifest.size(), &keeper.shared);
     ended.and(recorded)
-}
-
-/// Return whether a keeper, or a worker that it has left, uses a state folder.
-///
-/// # Errors
-/// If that cannot be seen.
-pub fn is_locked(state: &Path) -> io::Result<bool> {
-    let file = match File::open(state.join("lock")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        file => file?,
-    };
-    // Freed again when the file is closed.
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Create the state folder and refuse a second daemon on it.
-fn lock_state(state: &Path) -> Result<File, DaemonError> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(state);
-    made.map_err(DaemonError::at("create", state))?;
-    let path = state.join("lock");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false);
-    let file = options
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&path);
-    let file = file.map_err(DaemonError::at("open", &path))?;
-    let start = Instant::now();
-    loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(DaemonError::at("lock", &path)(error)),
-        }
-        // The worker of a keeper that was killed ends by itself.
-        if status::is_answered(state) || start.elapsed() > DRAIN {
-            return Err(DaemonError::Config(format!(
-                "another diffcached uses {}: stop it first or give another --state",
-                state.display()
-            )));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Check the folder to mount at, and free it from the mounts of daemons that died.
-fn prepare_mount(path: &Path, mounts: &Mounts) -> Result<(), DaemonError> {
-    let start = Instant::now();
-    loop {
-        let found = match fs::symlink_metadata(path) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-                if mounts.detach(path)? == Unmounted::Done {
-                    log::info!("Unmounted {}, left by a daemon that died", path.display());
-                }
-                None
-            }
-            found => Some(found.map_err(DaemonError::at("mount at", path))?),
-        };
-        if found.as_ref().is_some_and(|found| !found.is_dir()) {
-            let reason = io::Error::from_raw_os_error(libc::ENOTDIR);
-            return Err(DaemonError::at("mount at", path)(reason));
-        }
-        if found.is_some() && !is_fuse_mount(path).map_err(DaemonError::at("mount at", path))? {
-            return Ok(());
-        }
-        // The end of a daemon's mount is seen a moment after its lock is free.
-        if start.elapsed() > MOUNT_END {
-            return Err(DaemonError::Config(format!(
-                "a FUSE file system is mounted at {}: unmount it or give another --mount",
-                path.display()
-            )));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Return whether a folder is the root of a mounted FUSE file system.
-fn is_fuse_mount(path: &Path) -> io::Result<bool> {
-    let folder = File::open(path);
-    let folder = match folder {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Ok(true),
-        folder => folder?,
-    };
-    let flags = rustix::fs::AtFlags::EMPTY_PATH;
-    let found = rustix::fs::statx(&folder, c"", flags, rustix::fs::StatxFlags::TYPE)?;
-    let is_root = found
-        .stx_attributes
-        .contains(rustix::fs::StatxAttributes::MOUNT_ROOT);
-    Ok(is_root && rustix::fs::fstatfs(&folder)?.f_type == FUSE_MAGIC)
 }
 
 /// Keep writes of this process and its workers from waiting for memory that only they could free.

@@ -7,6 +7,7 @@ pub mod memory;
 pub mod mounts;
 pub mod panics;
 pub mod program;
+pub mod refusal;
 pub mod resend;
 pub mod restarts;
 pub mod served;

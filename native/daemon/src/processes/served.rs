@@ -3,6 +3,9 @@
 //! What starts, ends or changes the keeper of an image takes its turn first, and may then wait for seconds. Nothing that concerns other images
 //! waits for a turn: the supervisor's look at all passes those over whose turn is taken.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -22,10 +25,10 @@ use crate::config::{self, Homes, Hydrate, Place};
 use crate::error::DaemonError;
 use crate::image::leaves::CHUNK;
 use crate::prefetch::profile;
-use crate::processes::http::Answer;
 use crate::processes::keeper;
 use crate::processes::mounts::Mounts;
 use crate::processes::program;
+use crate::processes::refusal::Refusal;
 use crate::processes::restarts::Pauses;
 use crate::processes::status;
 use crate::tuning::Tuning;
@@ -60,47 +63,6 @@ pub struct Change {
 /// Read a value that may be null; that it is absent is the field's default.
 fn given<'a, D: Deserializer<'a>>(json: D) -> Result<Option<Option<u64>>, D::Error> {
     Option::deserialize(json).map(Some)
-}
-
-/// Why a request failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// The request cannot be carried out as it is.
-    #[error("{0}")]
-    Invalid(String),
-    /// There is no such image.
-    #[error("image {0} is not served here")]
-    Unknown(String),
-    /// It is in use.
-    #[error("image {0} is open: shut the servers down that use it, or wait until their base image was replaced")]
-    Busy(String),
-    /// It may succeed later.
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl From<DaemonError> for Refusal {
-    fn from(error: DaemonError) -> Refusal {
-        match error {
-            DaemonError::Path { .. } | DaemonError::System(..) | DaemonError::Mounter(_) => {
-                Refusal::Failed(error.to_string())
-            }
-            error => Refusal::Invalid(error.to_string()),
-        }
-    }
-}
-
-impl Refusal {
-    /// Return the answer of a request that failed.
-    pub fn answer(&self) -> Answer {
-        let (status, kind) = match self {
-            Refusal::Invalid(_) => (400, "InvalidInput"),
-            Refusal::Unknown(_) => (404, "NotFound"),
-            Refusal::Busy(_) => (409, "Conflict"),
-            Refusal::Failed(_) => (503, "ServiceUnavailable"),
-        };
-        Answer::error(status, kind, &self.to_string())
-    }
 }
 
 /// One image.
@@ -497,73 +459,5 @@ fn set_again(wanted: Hydrate, last: Hydrate) -> Hydrate {
             Hydrate::Seconds(f64::from_bits(seconds.to_bits() + 1))
         }
         _ => wanted,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_deadline_that_is_set_again_is_another_one() {
-        let minute = Hydrate::Seconds(60.0);
-        let again = set_again(minute, minute);
-        assert_ne!(again, minute);
-        assert!(matches!(again, Hydrate::Seconds(seconds) if (seconds - 60.0).abs() < 1e-9));
-        assert_eq!(set_again(minute, Hydrate::Idle), minute);
-        assert_eq!(set_again(Hydrate::Idle, Hydrate::Idle), Hydrate::Idle);
-    }
-
-    #[test]
-    fn the_pauses_of_a_keeper_are_those_of_its_image() {
-        let folder = tempfile::tempdir().unwrap();
-        let image = Image::new(
-            folder.path().to_owned(),
-            Mounts::new(None),
-            Path::new("/bin/true"),
-        );
-        assert_eq!(Duration::from_secs(5), image.longest_pause());
-        let config = json!({
-            "sources": ["/a"], "manifest": "/m", "mount": "/t", "state": "/s", "wait": 0.0,
-            "tuning": {"restart_backoff": 0.5},
-        });
-        fs::write(image.file(), config.to_string()).unwrap();
-        assert_eq!(Duration::from_millis(500), image.longest_pause());
-    }
-
-    #[test]
-    fn a_rate_is_kept_replaced_or_removed() {
-        let rate = |text: &str| serde_json::from_str::<Change>(text).map(|found| found.rate);
-        assert_eq!(None, rate("{}").unwrap());
-        assert_eq!(Some(Some(5)), rate("{\"rate\": 5}").unwrap());
-        assert_eq!(Some(None), rate("{\"rate\": null}").unwrap());
-        assert!(rate("{\"rate\": -1}").is_err());
-    }
-
-    /// Regression: a lock that could not be opened was none, and a second keeper was started, or the folder removed.
-    #[test]
-    fn a_keeper_that_cannot_be_looked_for_has_not_ended() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("file");
-        fs::write(&file, "").unwrap();
-        // ENOTDIR, as of a damaged disk.
-        let image = Image::new(file, Mounts::new(None), Path::new("/bin/true"));
-        assert!(!image.turn().unwrap().has_ended());
-        let image = Image::new(
-            folder.path().join("absent"),
-            Mounts::new(None),
-            Path::new("/bin/true"),
-        );
-        assert!(image.turn().unwrap().has_ended());
-    }
-
-    #[test]
-    fn an_image_that_is_gone_has_no_turn() {
-        let image = Image::new("/absent".into(), Mounts::new(None), Path::new("/bin/true"));
-        let mut turn = image.turn().unwrap();
-        assert!(image.try_turn().is_none());
-        turn.set_gone();
-        drop(turn);
-        assert!(image.turn().is_none() && image.try_turn().is_none());
     }
 }

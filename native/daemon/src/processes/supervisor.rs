@@ -4,10 +4,13 @@
 //! next one finds them by their sockets, and starts those that are gone from what is on the disk. Below the state folder, `images/CONTENT_ID` has
 //! `config.json`, `manifest`, `profile` and what the keeper keeps there; a folder without `config.json` was not finished, or is being removed.
 
+mod start;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,9 +29,11 @@ use crate::processes::http::{self, Answer, Request};
 use crate::processes::keeper;
 use crate::processes::mounts::{Mounts, Unmounted};
 use crate::processes::program;
-use crate::processes::served::{self, Change, Image, Refusal, Turn};
+use crate::processes::refusal::Refusal;
+use crate::processes::served::{self, Change, Image, Turn};
 use crate::processes::signals;
 use crate::processes::status;
+use crate::processes::supervisor::start::{create_folder, listen, lock_state};
 use crate::tuning::Tuning;
 
 /// How often keepers are looked after.
@@ -152,50 +157,6 @@ pub fn run(config: Config) -> Result<(), DaemonError> {
     }
     let socket = &supervisor.config.socket;
     fs::remove_file(socket).map_err(DaemonError::at("remove", socket))
-}
-
-fn create_folder(path: &Path, mode: u32) -> Result<(), DaemonError> {
-    let created = DirBuilder::new().recursive(true).mode(mode).create(path);
-    created.map_err(DaemonError::at("create", path))
-}
-
-fn lock_state(state: &Path) -> Result<File, DaemonError> {
-    let path = state.join("lock");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false);
-    // A user who can open it can lock it, and keep this service from starting.
-    let file = options
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&path);
-    let file = file.map_err(DaemonError::at("open", &path))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(DaemonError::Config(format!(
-            "another diffcached uses {}",
-            state.display()
-        ))),
-        Err(error) => Err(DaemonError::at("lock", &path)(error)),
-    }
-}
-
-/// Listen under a name that appears with its mode and group.
-fn listen(path: &Path, group: Option<u32>) -> Result<UnixListener, DaemonError> {
-    let at = |action| DaemonError::at(action, path);
-    let fresh = path.with_extension("new");
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at("replace")(error)),
-        _ => {}
-    }
-    let listener = UnixListener::bind(&fresh).map_err(at("listen at"))?;
-    let mode = |mode| fs::set_permissions(&fresh, fs::Permissions::from_mode(mode));
-    mode(0o600).map_err(at("hand over"))?;
-    if let Some(group) = group {
-        std::os::unix::fs::chown(&fresh, None, Some(group)).map_err(at("hand over"))?;
-        mode(0o660).map_err(at("hand over"))?;
-    }
-    fs::rename(&fresh, path).map_err(at("listen at"))?;
-    Ok(listener)
 }
 
 fn is_content_id(text: &str) -> bool {
@@ -521,148 +482,4 @@ fn serve_again(turn: &mut Turn<'_>, id: &str, wanted: Wanted) -> Result<Value, R
 /// Return whether a folder has no configuration, and no keeper.
 fn is_unfinished(image: &Image) -> io::Result<bool> {
     Ok(!image.file().try_exists()? && !keeper::is_locked(image.folder())?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn supervisor(folder: &Path) -> Supervisor {
-        let value = json!({
-            "socket": folder.join("s"), "state": folder, "mount": folder.join("m"),
-        });
-        let config = Config::parse(&value.to_string()).unwrap();
-        fs::create_dir(folder.join("images")).unwrap();
-        Supervisor::new(config, Path::new("/bin/true"))
-    }
-
-    /// A folder of an image, with a configuration that no keeper can use.
-    fn add_folder(folder: &Path, digit: &str) -> PathBuf {
-        let folder = folder.join("images").join(digit.repeat(64));
-        fs::create_dir(&folder).unwrap();
-        let config = json!({
-            "sources": ["/a"], "manifest": "/m", "mount": "/t", "state": folder, "wait": 0.0,
-        });
-        fs::write(folder.join("config.json"), config.to_string()).unwrap();
-        folder
-    }
-
-    fn ids(supervisor: &Supervisor) -> Vec<String> {
-        let served = supervisor.served();
-        served.into_iter().map(|(id, _)| id).collect()
-    }
-
-    /// Regression: a stray file kept the service from starting, and lost+found was removed.
-    #[test]
-    fn what_is_no_image_is_left_alone_and_others_are_served() {
-        let folder = tempfile::tempdir().unwrap();
-        let supervisor = supervisor(folder.path());
-        let images = folder.path().join("images");
-        add_folder(folder.path(), "a");
-        fs::write(images.join("stray"), "").unwrap();
-        fs::create_dir(images.join("lost+found")).unwrap();
-        let unfinished = images.join("b".repeat(64));
-        fs::create_dir(&unfinished).unwrap();
-        supervisor.find_images(&images).unwrap();
-        assert_eq!(ids(&supervisor), ["a".repeat(64)]);
-        assert!(images.join("stray").exists() && images.join("lost+found").exists());
-        assert!(!unfinished.exists());
-    }
-
-    /// Regression: a configuration that could not be looked for was none, and the folder of an image that is served was removed.
-    #[test]
-    fn an_image_that_cannot_be_looked_at_is_not_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let supervisor = supervisor(folder.path());
-        let images = folder.path().join("images");
-        let served = add_folder(folder.path(), "a");
-        let config = served.join("config.json");
-        fs::remove_file(&config).unwrap();
-        // ELOOP, as EIO or ESTALE of a disk or a server that is away.
-        std::os::unix::fs::symlink("config.json", &config).unwrap();
-        supervisor.find_images(&images).unwrap();
-        assert!(served.exists());
-        assert_eq!(ids(&supervisor), ["a".repeat(64)]);
-    }
-
-    #[test]
-    fn a_folder_whose_keeper_runs_is_not_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let supervisor = supervisor(folder.path());
-        let images = folder.path().join("images");
-        let served = add_folder(folder.path(), "a");
-        fs::remove_file(served.join("config.json")).unwrap();
-        let lock = File::create(served.join("lock")).unwrap();
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        supervisor.find_images(&images).unwrap();
-        assert!(served.exists());
-    }
-
-    /// Regression: while one image was started or ended, for up to 30 s, no keeper of another was started again, and no request was answered.
-    #[test]
-    fn others_go_on_while_something_is_done_with_one_image() {
-        let folder = tempfile::tempdir().unwrap();
-        let supervisor = supervisor(folder.path());
-        let images = folder.path().join("images");
-        add_folder(folder.path(), "a");
-        add_folder(folder.path(), "b");
-        supervisor.find_images(&images).unwrap();
-        let (held, other) = ("a".repeat(64), "b".repeat(64));
-        let image = supervisor.find(&held).unwrap();
-        let turn = image.turn().unwrap();
-        // As when its keeper does not end.
-        supervisor.look_after();
-        assert!(supervisor
-            .find(&other)
-            .unwrap()
-            .turn()
-            .unwrap()
-            .is_started());
-        assert!(!turn.is_started());
-        let list = supervisor.list();
-        assert_eq!(list["images"].as_array().unwrap().len(), 2);
-        assert_eq!(supervisor.show(&held).unwrap()["content_id"], json!(held));
-        let changed = supervisor.change(&other, b"{\"wait\": 7.0}");
-        assert_eq!(changed.unwrap()["content_id"], json!(other));
-    }
-
-    #[test]
-    fn the_lock_of_the_service_is_its_own_whatever_the_umask() {
-        let folder = tempfile::tempdir().unwrap();
-        let _lock = lock_state(folder.path()).unwrap();
-        let mode = fs::metadata(folder.path().join("lock"))
-            .unwrap()
-            .permissions();
-        assert_eq!(mode.mode() & 0o777, 0o600);
-        assert!(lock_state(folder.path()).is_err());
-    }
-
-    #[test]
-    fn tuning_that_cannot_be_used_is_refused_at_the_start() {
-        let parse = |tuning: Value| {
-            let value = json!({"socket": "/s", "state": "/t", "mount": "/m", "tuning": tuning});
-            Config::parse(&value.to_string())
-        };
-        assert_eq!(8, parse(json!({"workers": 8})).unwrap().tuning.workers);
-        for name in ["in_flight", "workers", "threshold", "restart_backoff"] {
-            let refused = parse(json!({name: 0})).unwrap_err().to_string();
-            assert!(refused.contains(name), "{refused}");
-        }
-        assert!(parse(json!({"fan_out": 65})).is_err());
-    }
-
-    #[test]
-    fn content_ids_are_hexadecimal() {
-        assert!(is_content_id(&"0a".repeat(32)));
-        for bad in ["", "0a", "../0a", &"0A".repeat(32), &"0g".repeat(32)] {
-            assert!(!is_content_id(bad), "{bad}");
-        }
-    }
-
-    #[test]
-    fn requests_with_unknown_fields_are_refused() {
-        assert!(parse::<Change>(b"{\"hydrate\": \"idle\"}").is_ok());
-        assert!(parse::<Change>(b"{\"hydrat\": \"idle\"}").is_err());
-        assert!(parse::<Wanted>(b"{}").is_err());
-    }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use diffcache_dataplane::gate::lock;
 
-use crate::image::lazy_file::ChunkError;
+use crate::image::chunk::ChunkError;
 use crate::sources::source::Source;
 
 const FIRST_REST: Duration = Duration::from_secs(1);

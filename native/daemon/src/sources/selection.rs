@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use diffcache_dataplane::serving::referrals::HostName;
 
 use crate::config::MAX_SOURCES;
+use crate::image::chunk::ChunkError;
 use crate::image::flights::Reach;
-use crate::image::lazy_file::ChunkError;
 use crate::image::leaves::{Leaves, CHUNK};
 use crate::peers::homes::{Home, Homes};
 use crate::processes::shared::{Counter, Shared, SourceCounter};

@@ -11,10 +11,11 @@ use diffcache_core::source::{FileSource, ReadAt, SourceError};
 use diffcache_core::task::Task;
 
 use crate::error::TransferError;
-use crate::fetching::client::{Remote, Stop};
+use crate::fetching::client::Stop;
 use crate::fetching::fetch::open_manifest;
 use crate::fetching::leaves::Leaves;
 use crate::fetching::part::Part;
+use crate::fetching::peer::Remote;
 use crate::fetching::source::HttpSource;
 use crate::gate::{lock, Cancel};
 use crate::ids::{Kind, ObjectKey};

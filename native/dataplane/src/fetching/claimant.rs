@@ -3,10 +3,13 @@
 //! The coordinator of an object is the host of the site that ranks first for it by rendezvous hashing, so that all hosts name the same one
 //! without talking to each other.
 
+mod renewal;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, HashMap};
-use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -15,13 +18,16 @@ use sha2::{Digest, Sha256};
 
 use crate::counters::Event;
 use crate::error::TransferError;
-use crate::fetching::client::{Ask, Client, Peer, Remote, Stop};
+pub use crate::fetching::claimant::renewal::{Expectation, Renewal};
+use crate::fetching::client::{Ask, Client, Stop};
+use crate::fetching::peer::{Peer, Remote};
 use crate::fetching::standing::{Offence, Standing, Verdict};
 use crate::gate::{lock, Cancel};
 use crate::ids::ObjectKey;
+use crate::serving::claim_messages::{ClaimAnswer, ClaimRequest};
 use crate::serving::claims::Holder;
 use crate::serving::partial::Want;
-use crate::serving::server::{ClaimAnswer, ClaimRequest, Service};
+use crate::serving::service::Service;
 
 /// How long a host that did not answer is passed over.
 const UNREACHABLE_TIME: Duration = Duration::from_secs(30);
@@ -464,109 +470,5 @@ fn remote(peer: &Peer, key: ObjectKey) -> Remote {
         peer: peer.clone(),
         key,
         trace: None,
-    }
-}
-
-/// Renews a claim while it lives.
-pub struct Renewal(Option<(Sender<()>, JoinHandle<()>)>);
-
-impl Drop for Renewal {
-    fn drop(&mut self) {
-        if let Some((end, thread)) = self.0.take() {
-            drop(end);
-            let _ = thread.join();
-        }
-    }
-}
-
-/// An object that arrives at this host by other means than a transfer.
-pub struct Expectation {
-    claimant: Arc<Claimant>,
-    key: ObjectKey,
-    claimed: Option<Claimed>,
-    renewal: Option<Renewal>,
-}
-
-impl Drop for Expectation {
-    fn drop(&mut self) {
-        drop(self.renewal.take());
-        let last = {
-            let mut expected = lock(&self.claimant.expected);
-            let count = expected.get(&self.key).copied().unwrap_or_default();
-            if count > 1 {
-                expected.insert(self.key, count - 1);
-            } else {
-                expected.remove(&self.key);
-            }
-            count <= 1
-        };
-        if let Some(claimed) = self
-            .claimed
-            .take()
-            .filter(|found| self.claimant.is_own(found))
-        {
-            if last {
-                self.claimant
-                    .release(&claimed, arrival_key(self.key), &mut |_| ());
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    fn key(kind: &str, digit: &str) -> ObjectKey {
-        ObjectKey::parse(kind, &digit.repeat(64)).unwrap()
-    }
-
-    #[test]
-    fn all_hosts_compute_the_same_order() {
-        let names: Vec<String> = (0..20).map(|n| format!("h{n}")).collect();
-        let forward = || names.iter().map(String::as_str);
-        let order = rendezvous_order(key("templates", "a"), forward());
-        assert_eq!(
-            order,
-            rendezvous_order(key("templates", "a"), forward().rev())
-        );
-        let firsts: HashSet<&str> = (0..200_u64)
-            .map(|n| {
-                let mut key = key("patches", "0");
-                key.id[..8].copy_from_slice(&n.to_le_bytes());
-                rendezvous_order(key, forward())[0]
-            })
-            .collect();
-        assert!(firsts.len() > 15, "{firsts:?}");
-    }
-
-    #[test]
-    fn the_order_is_that_of_earlier_releases() {
-        // Computed with the Python code of release 0.1, whose agents may be in the same site.
-        let names = ["h1", "h2", "h3", "h4", "h5"];
-        assert_eq!(
-            rendezvous_order(key("templates", "a"), names),
-            ["h3", "h2", "h1", "h4", "h5"]
-        );
-        assert_eq!(
-            rendezvous_order(key("patches", "0"), names),
-            ["h1", "h2", "h3", "h5", "h4"]
-        );
-        assert_eq!(
-            arrival_key(key("templates", "a")).id_hex(),
-            "a6cce499661dbbe59bc23b6fce32b050326c4a1c33fde0477f39f093a7e7cd20"
-        );
-    }
-
-    #[test]
-    fn a_host_that_did_not_answer_is_passed_over() {
-        let unreachable = Unreachable::default();
-        unreachable.add("h1");
-        assert!(unreachable.contains("h1") && !unreachable.contains("h2"));
-        assert_eq!(unreachable.names(), ["h1"]);
-        unreachable.clear();
-        assert!(unreachable.names().is_empty());
     }
 }

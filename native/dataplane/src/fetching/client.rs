@@ -1,7 +1,6 @@
 //! The asking side: peers, pooled connections, signed requests and their responses.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -11,13 +10,13 @@ use crate::counters::Counters;
 use crate::error::TransferError;
 pub use crate::fetching::connection::{Connection, Fault, Head, Referral, Stop};
 use crate::fetching::minimum_rate::Floors;
-use crate::fetching::standing::Offence;
+use crate::fetching::peer::{Peer, Remote};
 use crate::gate::lock;
-use crate::ids::{Kind, ObjectKey};
+use crate::ids::Kind;
 use crate::serving::hints;
 use crate::serving::partial::Want;
 use crate::serving::referrals::{self, HostName};
-use crate::serving::server::{self, ErrorBody};
+use crate::serving::response::{ErrorBody, ASK_BY_TLS};
 use crate::traces::{self, Trace};
 use crate::transport::auth::{self, Destination, Keys, OldSignatures, Signed};
 use crate::transport::frames;
@@ -29,127 +28,6 @@ const MOST_IDLE: usize = 8;
 const IDLE_TIME: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-const PLAIN: &str = "http://";
-const SECURE: &str = "https://";
-
-/// A peer's data plane: `http://host:port`, or `https://host:port` if it speaks TLS.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Peer {
-    secure: bool,
-    authority: String,
-}
-
-impl Peer {
-    /// Parses a base URL; a trailing slash is taken, a path is not.
-    pub fn parse(url: &str) -> Result<Peer, TransferError> {
-        let invalid = || {
-            TransferError::Invalid(format!(
-                "'{url}' is not the URL of a data plane; it is http://host:port or https://host:port"
-            ))
-        };
-        let secure = url.starts_with(SECURE);
-        let scheme = if secure { SECURE } else { PLAIN };
-        let authority = url.strip_prefix(scheme).ok_or_else(invalid)?;
-        let authority = authority.strip_suffix('/').unwrap_or(authority);
-        let (host, port) = authority.rsplit_once(':').ok_or_else(invalid)?;
-        let bracketed = host.starts_with('[') && host.ends_with(']');
-        let plain = host
-            .bytes()
-            .all(|c| c.is_ascii_alphanumeric() || b".-_".contains(&c));
-        let port_given = port.parse::<u16>().is_ok_and(|port| port > 0);
-        if host.is_empty() || !(plain || bracketed) || !port_given {
-            return Err(invalid());
-        }
-        Ok(Peer {
-            secure,
-            authority: authority.to_owned(),
-        })
-    }
-
-    /// Whether the peer announces that it speaks TLS.
-    pub fn is_secure(&self) -> bool {
-        self.secure
-    }
-
-    /// Host and port, as they stand in the URL.
-    pub fn authority(&self) -> &str {
-        &self.authority
-    }
-
-    /// The name or address under which it is reached.
-    fn host(&self) -> &str {
-        self.authority
-            .rsplit_once(':')
-            .map_or(&self.authority, |(host, _)| host)
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.secure { SECURE } else { PLAIN };
-        write!(f, "{scheme}{}", self.authority)
-    }
-}
-
-/// One object at one peer: whom to ask for what, and how errors call it.
-#[derive(Clone)]
-pub struct Remote {
-    /// The peer.
-    pub peer: Peer,
-    /// The object.
-    pub key: ObjectKey,
-    /// What it is read for, if that is traced.
-    pub trace: Option<Trace>,
-}
-
-impl Remote {
-    /// Turns the end of the last attempt into the caller's error.
-    pub fn error(&self, fault: Fault) -> TransferError {
-        match fault {
-            Fault::Final(error) => error,
-            Fault::Stopped => TransferError::Cancelled {
-                object: self.key.to_string(),
-            },
-            Fault::Broken(_) | Fault::Unreachable(_) | Fault::Referred(_) => {
-                self.unavailable(fault.to_string())
-            }
-            Fault::Slow { reason, arriving } => TransferError::PeerSlow {
-                peer: self.peer.to_string(),
-                object: self.key.to_string(),
-                reason,
-                arriving,
-            },
-            Fault::Untrusted(reason) => self.untrusted(reason),
-        }
-    }
-
-    fn untrusted(&self, reason: String) -> TransferError {
-        TransferError::PeerUntrusted {
-            peer: self.peer.to_string(),
-            object: self.key.to_string(),
-            reason,
-        }
-    }
-
-    /// Returns the error that the peer is unavailable, for the given reason.
-    pub fn unavailable(&self, reason: String) -> TransferError {
-        TransferError::PeerUnavailable {
-            peer: self.peer.to_string(),
-            object: self.key.to_string(),
-            reason,
-        }
-    }
-
-    /// The peer's copy is not what it ought to be.
-    pub fn corrupt(&self, reason: &str) -> TransferError {
-        TransferError::Integrity {
-            object: format!("{} from {}", self.key, self.peer),
-            reason: reason.to_owned(),
-            blame: Some((self.peer.to_string(), Offence::Lie)),
-        }
-    }
-}
 
 /// How long a peer is taken for one of an earlier release until it is asked again.
 const OLD_TIME: Duration = Duration::from_secs(60);
@@ -292,7 +170,7 @@ impl Client {
     fn connect(&self, peer: &Peer) -> Result<Connection, Fault> {
         let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
         let mut last = io::ErrorKind::AddrNotAvailable.into();
-        for address in peer.authority.to_socket_addrs().map_err(unreachable)? {
+        for address in peer.authority().to_socket_addrs().map_err(unreachable)? {
             match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT.min(self.timeout)) {
                 Ok(stream) => return self.begin(peer, stream),
                 Err(error) => last = error,
@@ -314,7 +192,7 @@ impl Client {
         self.send_to(connection, peer, &HEALTH)?;
         let head = connection.read_head(stop)?;
         if head.status == 426 {
-            return Err(Fault::Untrusted(server::ASK_BY_TLS.to_owned()));
+            return Err(Fault::Untrusted(ASK_BY_TLS.to_owned()));
         }
         if !connection.is_reusable() {
             *connection = self.connect(peer)?;
@@ -345,11 +223,11 @@ impl Client {
         let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
         let mut connection = Connection::new(stream, self.timeout).map_err(unreachable)?;
         match &self.tls {
-            None if peer.secure => Err(Fault::Untrusted(
+            None if peer.is_secure() => Err(Fault::Untrusted(
                 "it speaks TLS and this host does not; set tls_ca_file, tls_cert_file and tls_key_file"
                     .to_owned(),
             )),
-            Some(tls) if peer.secure || !tls.tolerates_plain() => {
+            Some(tls) if peer.is_secure() || !tls.tolerates_plain() => {
                 let deadline = Instant::now() + HANDSHAKE_TIMEOUT.min(self.timeout);
                 let stream = connection.wire.stream();
                 let session = tls.connect(peer.host(), stream, deadline)?;
@@ -402,7 +280,7 @@ impl Client {
         self.write(connection, peer, ask, None)
     }
 
-    fn write(
+    pub(super) fn write(
         &self,
         connection: &mut Connection,
         peer: &Peer,
@@ -415,7 +293,9 @@ impl Client {
             .unwrap_or_default();
         let mut message = format!(
             "{} {} HTTP/1.1\r\nHost: {}\r\n",
-            ask.method, ask.path, peer.authority
+            ask.method,
+            ask.path,
+            peer.authority()
         );
         if ask.hold > 0 {
             message.push_str(&format!("X-DiffCache-Hold: {}\r\n", ask.hold));
@@ -475,7 +355,7 @@ impl Client {
         let nonce =
             auth::fresh_nonce().map_err(|error| Fault::broken("no random numbers", &error))?;
         let to = |boot| Destination {
-            authority: &peer.authority,
+            authority: peer.authority(),
             boot,
         };
         let signing = self.signing(peer);
@@ -660,47 +540,5 @@ fn check_range(head: Head, remote: &Remote, range: (u64, u64)) -> Result<Head, F
         _ => Err(remote
             .unavailable("it answered another range than was asked for".to_owned())
             .into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn peers_are_urls_of_a_host_and_a_port() {
-        for good in [
-            "http://host:1",
-            "http://10.0.0.1:8080/",
-            "http://[::1]:9",
-            "https://host:1",
-            "https://[::1]:9/",
-        ] {
-            assert_eq!(
-                Peer::parse(good).unwrap().to_string(),
-                good.trim_end_matches('/')
-            );
-        }
-        for bad in [
-            "",
-            "host:1",
-            "ftp://host:1",
-            "https://http://host:1",
-            "https://host",
-            "http://host",
-            "http://host:0",
-            "http://host:99999",
-            "http://:1",
-            "http://a/b:1",
-            "http://a b:1",
-            "http://a:1/x",
-            "http://user@host:1",
-            "http://a\r\n:1",
-        ] {
-            assert!(
-                matches!(Peer::parse(bad), Err(TransferError::Invalid(_))),
-                "{bad}"
-            );
-        }
     }
 }

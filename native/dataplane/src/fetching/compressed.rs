@@ -9,9 +9,10 @@ use std::ops::Range;
 use diffcache_core::compressed::{data_leaves, Decoder, Index, GROUP_LEAVES, GROUP_LEN};
 
 use crate::error::TransferError;
-use crate::fetching::client::{Connection, Fault, Remote};
+use crate::fetching::client::{Connection, Fault};
 use crate::fetching::fetch::{Transfer, DEPTH};
 use crate::fetching::leaves::Leaves;
+use crate::fetching::peer::Remote;
 use crate::ids::{Kind, ObjectKey};
 
 /// Most bytes of one request, unless a single frame has more.

@@ -1,7 +1,6 @@
 //! Getting an object from a peer.
 
 use std::collections::VecDeque;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,12 +9,14 @@ use diffcache_core::manifest::{Manifest, LEAF_LEN, LEAF_SIZE};
 
 use crate::complaints::Complaints;
 use crate::error::TransferError;
-use crate::fetching::client::{Ask, Client, Connection, Fault, Head, Remote, Stop};
+use crate::fetching::blob::Blob;
+use crate::fetching::client::{Ask, Client, Connection, Fault, Head, Stop};
 use crate::fetching::frames::FrameReader;
 use crate::fetching::leaves::{Leaves, StoreError};
 use crate::fetching::minimum_rate::MinimumRate;
-use crate::fetching::origins::{Origins, Segments};
+use crate::fetching::origins::Origins;
 use crate::fetching::part::Part;
+use crate::fetching::peer::Remote;
 use crate::fetching::standing::Offence;
 use crate::flight::Flight;
 use crate::gate::lock;
@@ -30,7 +31,7 @@ pub(super) const DEPTH: usize = 4;
 /// Largest extent of one request, in leaves: 64 MiB.
 const MOST_LEAVES: u64 = 1024;
 /// Bytes verified and written at a time.
-const BATCH: usize = 16 * LEAF_LEN;
+pub(super) const BATCH: usize = 16 * LEAF_LEN;
 /// Receive buffer of a limited transfer, in seconds of its rate.
 const AHEAD_SECONDS: f64 = 0.25;
 
@@ -447,86 +448,6 @@ pub fn check_size(remote: &Remote, size: u64, max_size: Option<u64>) -> Result<(
             "its copy there has {size} bytes, but the catalogue knows of at most {most}"
         ))),
         _ => Ok(()),
-    }
-}
-
-/// A file that arrives from its first byte to its last, and its hash so far.
-struct Blob {
-    position: u64,
-    received: u64,
-    hasher: blake3::Hasher,
-    segments: Segments,
-    /// Some of it was still arriving where it came from, and verified by no one yet.
-    behind: bool,
-}
-
-impl Blob {
-    /// Takes over what an earlier attempt left; the hash of the whole will tell whether it was right.
-    fn open(part: &Part, origins: &Origins) -> Result<Blob, TransferError> {
-        let mut blob = Blob {
-            position: 0,
-            received: 0,
-            hasher: blake3::Hasher::new(),
-            segments: Segments::default(),
-            behind: false,
-        };
-        blob.hash_again(part)?;
-        blob.segments = origins.take(part.path(), blob.position);
-        Ok(blob)
-    }
-
-    /// Hashes what the part has, from its first byte to its last.
-    fn hash_again(&mut self, part: &Part) -> Result<(), TransferError> {
-        self.hasher.reset();
-        self.position = 0;
-        let mut buffer = vec![0; BATCH];
-        loop {
-            let count = part
-                .file()
-                .read_at(&mut buffer, self.position)
-                .map_err(|error| part.error(error))?;
-            if count == 0 {
-                return Ok(());
-            }
-            self.hasher.update(&buffer[..count]);
-            self.position += count as u64;
-        }
-    }
-
-    /// Writes bytes over others; returns where the first of them differs.
-    fn replace(
-        &self,
-        part: &Part,
-        position: u64,
-        data: &[u8],
-    ) -> Result<Option<u64>, TransferError> {
-        let fail = |error| part.error(error);
-        let mut there = vec![0; data.len()];
-        part.file()
-            .read_exact_at(&mut there, position)
-            .map_err(fail)?;
-        let differs = there.iter().zip(data).position(|(old, new)| old != new);
-        if differs.is_some() {
-            part.file().write_all_at(data, position).map_err(fail)?;
-        }
-        Ok(differs.map(|at| position + at as u64))
-    }
-
-    fn restart(&mut self, part: &Part) -> Result<(), TransferError> {
-        part.file().set_len(0).map_err(|error| part.error(error))?;
-        self.position = 0;
-        self.hasher.reset();
-        self.segments = Segments::default();
-        Ok(())
-    }
-
-    fn append(&mut self, part: &Part, data: &[u8]) -> Result<(), TransferError> {
-        let written = part.file().write_all_at(data, self.position);
-        written.map_err(|error| part.error(error))?;
-        self.hasher.update(data);
-        self.position += data.len() as u64;
-        self.received += data.len() as u64;
-        Ok(())
     }
 }
 

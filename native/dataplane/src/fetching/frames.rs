@@ -2,7 +2,8 @@
 
 use diffcache_core::compressed::{Decoder, Frame};
 
-use crate::fetching::client::{Fault, Remote};
+use crate::fetching::client::Fault;
+use crate::fetching::peer::Remote;
 use crate::transport::frames::{ChunkLine, FRAME_LEN, LAST_CHUNK};
 
 /// Reads some bytes of a body; at least one.

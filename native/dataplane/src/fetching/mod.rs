@@ -1,6 +1,7 @@
 //! Getting objects from other hosts: sources, ranges, parts, and what they become.
 
 pub mod announcements;
+mod blob;
 pub mod build;
 pub mod claimant;
 pub mod client;
@@ -14,6 +15,7 @@ pub mod measured_rate;
 pub mod minimum_rate;
 pub mod origins;
 pub mod part;
+pub mod peer;
 pub mod repositories;
 pub mod source;
 pub mod standing;

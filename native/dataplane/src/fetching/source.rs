@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use diffcache_core::source::{ReadAt, SourceError};
 
 use crate::error::TransferError;
-use crate::fetching::client::{Ask, Client, Connection, Fault, Remote, Stop};
+use crate::fetching::client::{Ask, Client, Connection, Fault, Stop};
 use crate::fetching::fetch::check_size;
 use crate::fetching::frames::FrameReader;
 use crate::fetching::minimum_rate::MinimumRate;
+use crate::fetching::peer::Remote;
 use crate::fetching::window::Window;
 use crate::gate::lock;
 use crate::ids::Kind;

@@ -12,12 +12,13 @@ use crate::counters::Event;
 use crate::flight::Flight;
 use crate::ids::{Kind, ObjectKey};
 use crate::serving::borrowed::VerifiedReader;
+use crate::serving::connection::Connection;
 use crate::serving::hints;
 use crate::serving::objects::Found;
 use crate::serving::partial::{PartialError, PartialReader, Piece, Want, ARRIVING_TIME};
 use crate::serving::referrals;
 use crate::serving::request::{self, Request};
-use crate::serving::server::{After, Connection, Length, Refusal};
+use crate::serving::response::{After, Length, Refusal};
 use crate::shaper::Place;
 use crate::transport::frames;
 

@@ -3,11 +3,15 @@
 pub mod admission;
 mod body;
 pub mod borrowed;
+pub mod claim_messages;
 pub mod claims;
+mod connection;
 pub mod hints;
 pub mod objects;
 pub mod partial;
 pub mod referrals;
 pub mod request;
+pub mod response;
 pub mod server;
+pub mod service;
 mod sigpipe;

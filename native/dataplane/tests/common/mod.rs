@@ -11,13 +11,13 @@ use std::time::Duration;
 use diffcache_core::manifest::{Manifest, LEAF_SIZE};
 use diffcache_core::source::FileSource;
 use diffcache_core::task::Task;
-use diffcache_dataplane::fetching::client::{Peer, Remote};
 use diffcache_dataplane::fetching::minimum_rate::Floors;
 use diffcache_dataplane::fetching::part::Durability;
+use diffcache_dataplane::fetching::peer::{Peer, Remote};
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{Config, DataPlane, Job};
-use diffcache_dataplane::serving::server::Limits;
+use diffcache_dataplane::serving::service::Limits;
 use diffcache_dataplane::transport::auth::{Keys, OldSignatures, SiteKey};
 
 /// A generator whose bytes are the same in every run.

@@ -5,8 +5,8 @@ use std::ops::Range;
 use diffcache_dataplane::serving::referrals::HostName;
 
 use super::*;
+use crate::image::chunk::Chunk;
 use crate::image::flights::{Purpose, Reach};
-use crate::image::lazy_file::Chunk;
 use crate::sources::source::{Arrived, Fetched};
 
 /// A way to ask a host, which counts how often it was asked.

@@ -12,12 +12,12 @@ use diffcache_core::task::Task;
 use diffcache_dataplane::fetching::minimum_rate::Floors;
 use diffcache_dataplane::ids::hex;
 use diffcache_dataplane::plane::{Config, DataPlane};
-use diffcache_dataplane::serving::server::Limits;
+use diffcache_dataplane::serving::service::Limits;
 use diffcache_dataplane::transport::auth::OldSignatures;
 
 use super::*;
 use crate::config::Identity;
-use crate::image::lazy_file::ChunkError;
+use crate::image::chunk::ChunkError;
 use crate::image::leaves::Leaves;
 use crate::processes::shared::{Counter, Shared, SourceCounter};
 use crate::sources::local_patch::remove_others;

@@ -1,0 +1,181 @@
+//! What is fetched before it is read: by hints and profiles, the rest of files, and the whole image.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use diffcache_dataplane::gate::lock;
+
+use crate::image::chunk::{Chunk, Outcome};
+use crate::image::flights::Purpose;
+use crate::image::lazy_file::{find_delay, split_runs, LazyFile, FIRST_PAUSE, LONGEST_PAUSE};
+use crate::image::leaves::{CHUNK, GROUP_CHUNKS};
+use crate::prefetch::file_follower::FileFollower;
+use crate::prefetch::hydration::Plan;
+use crate::prefetch::record::now_ns;
+use crate::processes::shared::Counter;
+use crate::sources::source::REQUEST_TIME;
+
+const NS_PER_S: f64 = 1e9;
+
+impl LazyFile {
+    /// Return how many threads prefetch.
+    pub fn prefetches(&self) -> usize {
+        let prefetcher = self.prefetcher.as_ref();
+        prefetcher.map_or(0, |prefetcher| prefetcher.in_flight())
+    }
+
+    /// Fetch what is going to be read, without end.
+    pub fn prefetch(&self) {
+        let Some(prefetcher) = &self.prefetcher else {
+            return;
+        };
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let chunk = prefetcher.next(|chunk| self.is_there(chunk.into()));
+            let number = u64::from(chunk);
+            let is_local =
+                self.obtain_unasked(&(number..number + 1), Purpose::Prefetch, &mut pause);
+            let is_taught = is_local && prefetcher.was_taught(chunk);
+            self.shared.add(Counter::HintsUsed, u64::from(is_taught));
+            prefetcher.done(chunk, is_local);
+        }
+    }
+
+    /// Forget what is expected to be read, for good: reads are answered all the same.
+    pub fn drop_hints(&self) {
+        self.read_ranges.close();
+        *lock(&self.follower) = FileFollower::default();
+        if let Some(prefetcher) = &self.prefetcher {
+            prefetcher.forget_hints();
+        }
+    }
+
+    /// Prefetch the rest of the files that were read, unless another thread is about to.
+    pub fn follow_files(&self) {
+        let Some(prefetcher) = &self.prefetcher else {
+            return;
+        };
+        // Again after the lock was let go: others may have left theirs to this thread.
+        while self.read_ranges.is_waiting() {
+            let Ok(mut follower) = self.follower.try_lock() else {
+                return;
+            };
+            while let Some(range) = self.read_ranges.take() {
+                let most = prefetcher.wanted_rest((range.end - 1) / CHUNK);
+                prefetcher.note_rest(follower.follow(&self.leaves, range, most));
+            }
+        }
+    }
+
+    /// Look for absent chunks of the profile whenever nothing is prefetched, without end.
+    pub fn complete_profile(&self) {
+        let Some(prefetcher) = &self.prefetcher else {
+            return;
+        };
+        loop {
+            prefetcher.wait_until_idle();
+            std::thread::sleep(LONGEST_PAUSE);
+            prefetcher.queue_absent(|chunk| self.is_there(chunk.into()));
+        }
+    }
+
+    /// Fetch chunks that no read waits for, and return whether they are local; pause if they are not.
+    fn obtain_unasked(&self, run: &Range<u64>, purpose: Purpose, pause: &mut Duration) -> bool {
+        let mut delay = Duration::ZERO;
+        // What is not kept would be fetched again.
+        if self.leaves.has_room() {
+            let outcomes = self.obtain(run, self.sources.reach(run.start), purpose, REQUEST_TIME);
+            let is_local = |(_, outcome): &(u64, Outcome)| matches!(outcome, Ok(Chunk::Local));
+            if outcomes.iter().all(is_local) {
+                *pause = FIRST_PAUSE;
+                return true;
+            }
+            delay = find_delay(&outcomes).unwrap_or_default();
+        }
+        std::thread::sleep(delay.max(*pause));
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
+        false
+    }
+
+    /// Fetch all chunks while no read waits and nothing is prefetched, those first that this host is home of; ends when all are local.
+    pub fn hydrate(&self, plan: &Plan) {
+        let mut pause = FIRST_PAUSE;
+        // The worker before this one may have rested for a lower rate.
+        let longest = plan.rest(GROUP_CHUNKS * CHUNK);
+        let allowed = self.shared.counter(Counter::HydrateNextNs);
+        allowed.fetch_min(after(now_ns(), longest), Ordering::Relaxed);
+        let groups = self.leaves.chunk_count().div_ceil(GROUP_CHUNKS);
+        let order = self.sources.homes().hydration_order(groups);
+        while !self.leaves.is_complete() {
+            // A group that cannot be had does not keep the others out.
+            for group in &order {
+                for run in split_runs(&self.absent_of(*group)) {
+                    self.hydrate_run(&run, plan, &mut pause);
+                }
+            }
+        }
+        self.note_complete();
+    }
+
+    fn absent_of(&self, group: u64) -> Vec<u64> {
+        let first = group * GROUP_CHUNKS;
+        let end = (first + GROUP_CHUNKS).min(self.leaves.chunk_count());
+        (first..end)
+            .filter(|chunk| !self.is_local(*chunk))
+            .collect()
+    }
+
+    fn hydrate_run(&self, run: &Range<u64>, plan: &Plan, pause: &mut Duration) {
+        // The worker before this one may have fetched just now.
+        sleep_until(self.shared.get(Counter::HydrateNextNs));
+        self.wait_until_idle();
+        if run.clone().all(|chunk| self.is_local(chunk)) {
+            return;
+        }
+        let begun = now_ns();
+        let len = self.leaves.run_len(run);
+        let elapsed = begun.saturating_sub(self.shared.get(Counter::StartNs)) as f64 / NS_PER_S;
+        let interval = plan.interval(len as u64, self.leaves.absent_bytes(), elapsed);
+        let next = after(begun, plan.rest(len as u64));
+        let allowed = self.shared.counter(Counter::HydrateNextNs);
+        allowed.store(next, Ordering::Relaxed);
+        if self.obtain_unasked(run, Purpose::Hydration, pause) {
+            sleep_until(after(begun, interval));
+        }
+    }
+
+    /// Verify what an unclean end left of an image that was whole, while no read waits: nothing else may, and who waits for it to be whole is to know.
+    pub fn verify_left(&self) {
+        let chunks = 0..self.leaves.chunk_count();
+        if self.leaves.is_complete() || !chunks.clone().all(|chunk| self.leaves.is_marked(chunk)) {
+            return;
+        }
+        for chunk in chunks {
+            self.wait_until_idle();
+            self.is_local(chunk);
+        }
+        self.note_complete();
+    }
+
+    fn wait_until_idle(&self) {
+        if let Some(prefetcher) = &self.prefetcher {
+            prefetcher.wait_until_idle();
+        }
+        let waited = self
+            .no_demand
+            .wait_while(lock(&self.demand), |count| *count > 0);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Return the time so many seconds later, by the monotonic clock in nanoseconds.
+pub(super) fn after(time_ns: u64, seconds: f64) -> u64 {
+    // The conversion saturates.
+    time_ns.saturating_add((seconds * NS_PER_S) as u64)
+}
+
+fn sleep_until(time_ns: u64) {
+    std::thread::sleep(Duration::from_nanos(time_ns.saturating_sub(now_ns())));
+}
