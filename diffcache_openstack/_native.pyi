@@ -67,7 +67,7 @@ class DataPlane:
     # lend_seconds, timeout, stall_timeout, max_connections,
     # max_connections_per_address, max_unproven_connections, min_rate,
     # wan_min_rate, slow_time, compress_below, distrust_time, accepted_keys,
-    # old_signatures, tls_ca_file, tls_cert_file, tls_key_file, tls_crl_file, tls_plain_peers,
+    # tls_ca_file, tls_cert_file, tls_key_file, tls_crl_file, tls_plain_peers,
     # traces.
     def __init__(
         self, root: _Path, name: str, listen: str, key: bytes | None = None,

@@ -230,13 +230,13 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub homes: Option<Homes>,
     /// Whether they teach each other what is read of it.
-    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    #[serde(default = "yes")]
     pub hints: bool,
     /// Whether the rest of a file is fetched when a part of it is read.
-    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    #[serde(default = "yes")]
     pub files: bool,
     /// Whether a new worker has the kernel send unanswered requests again, where it can.
-    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    #[serde(default = "yes")]
     pub resend: bool,
     /// How this host shows its identity to data planes.
     #[serde(default)]
@@ -253,7 +253,7 @@ pub struct Config {
     #[serde(default = "yes")]
     pub prefetch: bool,
     /// What operators set for all images of a host.
-    #[serde(default, skip_serializing_if = "Tuning::is_default")]
+    #[serde(default)]
     pub tuning: Tuning,
     /// File of a profile of the image.
     pub profile: Option<PathBuf>,
@@ -270,11 +270,6 @@ pub struct Config {
 
 fn yes() -> bool {
     true
-}
-
-/// Written only where it is false: keepers of an earlier release refuse fields that they do not know, and never get one with it off.
-fn is_true(value: &bool) -> bool {
-    *value
 }
 
 impl Config {
@@ -382,18 +377,6 @@ mod tests {
         let rest =
             r#""sources": ["/a"], "manifest": "/m", "mount": "/t", "state": "/s", "wait": 0.0"#;
         Config::parse(&format!("{{{rest}, {changes}}}"))
-    }
-
-    #[test]
-    fn only_other_tuning_than_the_default_is_written() {
-        let written = |changes| serde_json::to_value(parse(changes).unwrap()).unwrap();
-        // Keepers of an earlier release refuse fields that they do not know.
-        assert!(written(r#""tuning": {"workers": 64}"#)["tuning"].is_null());
-        let found = written(r#""tuning": {"workers": 8}"#);
-        assert_eq!(found["tuning"]["workers"], 8);
-        assert_eq!(found["tuning"]["in_flight"], 3);
-        let refused = parse(r#""tuning": {"workers": 0}"#).unwrap_err();
-        assert!(refused.to_string().contains("workers 0 is out of range"));
     }
 
     #[test]

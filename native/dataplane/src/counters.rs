@@ -17,7 +17,6 @@ pub struct Counters {
     handshakes: AtomicU64,
     handshakes_failed: AtomicU64,
     plain_refused: AtomicU64,
-    unbound: AtomicU64,
     lies: AtomicU64,
     slow: AtomicU64,
     left_alone: AtomicU64,
@@ -43,8 +42,6 @@ pub enum Event {
     HandshakeFailed,
     /// A request in the clear was turned away, since this host speaks TLS.
     PlainRefused,
-    /// A request was accepted whose signature names no destination.
-    Unbound,
     /// A peer sent what cannot be right.
     Lie,
     /// A peer was given up because it sent too slowly.
@@ -96,7 +93,6 @@ impl Counters {
             Event::Handshake => &self.handshakes,
             Event::HandshakeFailed => &self.handshakes_failed,
             Event::PlainRefused => &self.plain_refused,
-            Event::Unbound => &self.unbound,
             Event::Lie => &self.lies,
             Event::Slow => &self.slow,
             Event::LeftAlone => &self.left_alone,

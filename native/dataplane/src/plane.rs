@@ -474,7 +474,7 @@ fn needed_manifest(
 ) -> Result<Option<Arc<Manifest>>, TransferError> {
     let reason = match (key.kind, manifest) {
         (Kind::Templates, Some(path)) => return load_manifest(key, path).map(Some),
-        (Kind::Patches | Kind::Manifests | Kind::Forms, _) => return Ok(None),
+        (Kind::Patches | Kind::Manifests | Kind::Recipes, _) => return Ok(None),
         (Kind::Templates, None) => {
             format!("{key}: a template is verified against its manifest; give the manifest's file")
         }

@@ -14,9 +14,9 @@ use common::{compressible, job, remote, site_key, until, Image, Site};
 use diffcache_core::compressed::Encoder;
 use diffcache_core::source::ReadAt;
 use diffcache_dataplane::error::TransferError;
-use diffcache_dataplane::fetching::client::{self, Client, Stop};
+use diffcache_dataplane::fetching::client::{Client, Stop};
 use diffcache_dataplane::fetching::delivery::{parse_order, Delivery};
-use diffcache_dataplane::fetching::peer::Remote;
+use diffcache_dataplane::fetching::peer::{self, Remote};
 use diffcache_dataplane::fetching::source::HttpSource;
 use diffcache_dataplane::fetching::wan::Handle;
 use diffcache_dataplane::gate::{Cancel, Gate};
@@ -72,7 +72,7 @@ impl Scene {
 
     fn from(&self, peer: &Peer) -> Remote {
         Remote {
-            peer: client::Peer::parse(&peer.url()).unwrap(),
+            peer: peer::Peer::parse(&peer.url()).unwrap(),
             key: self.held.key,
             trace: None,
         }

@@ -14,10 +14,10 @@ use common::peers::{send_head, send_range_head, Peer};
 use common::{image, site_key, until, Bytes, Site};
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::announcements::{is_announced, Stage};
-use diffcache_dataplane::fetching::client::{self, Ask, Client, Connection, Fault, Stop};
+use diffcache_dataplane::fetching::client::{Ask, Client, Connection, Fault, Stop};
 use diffcache_dataplane::fetching::delivery::{parse_hosts, parse_order, Delivery};
 use diffcache_dataplane::fetching::minimum_rate::Floors;
-use diffcache_dataplane::fetching::peer::Remote;
+use diffcache_dataplane::fetching::peer::{self, Remote};
 use diffcache_dataplane::fetching::wan::Handle;
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
@@ -281,11 +281,8 @@ fn a_claims_answer_sends_a_signed_request_to_known_hosts_only() {
 /// Makes the victim's coordinator of nearly everything answer each request in one way.
 fn coordinate(scene: &Scene, status: u16, body: &'static str) -> Peer {
     let coordinator = Peer::new(move |_, stream| {
-        send_head(
-            stream,
-            status,
-            &format!("Content-Length: {}\r\n", body.len()),
-        )?;
+        let length = format!("Content-Length: {}\r\n", body.len());
+        send_head(stream, status, &length)?;
         stream.write_all(body.as_bytes()).ok()
     });
     let hosts: Vec<_> = (0..30)
@@ -297,7 +294,7 @@ fn coordinate(scene: &Scene, status: u16, body: &'static str) -> Peer {
 }
 
 #[test]
-fn a_coordinator_of_an_earlier_release_knows_of_no_announcement() {
+fn a_coordinator_that_does_not_say_knows_of_no_announcement() {
     let scene = Scene::new();
     let body = "{\"error\": \"this method is not for that path\", \"reason\": \"method\"}";
     let coordinator = coordinate(&scene, 405, body);
@@ -308,9 +305,8 @@ fn a_coordinator_of_an_earlier_release_knows_of_no_announcement() {
     assert!(warnings.is_empty(), "{warnings:?}");
     assert!(claimant.unreachable.names().is_empty());
     let requests = coordinator.requests.lock().unwrap();
-    assert!(requests
-        .iter()
-        .any(|one| one.starts_with("GET /v1/claims/")));
+    let is_asked = |one: &String| one.starts_with("GET /v1/claims/");
+    assert!(requests.iter().any(is_asked));
 }
 
 #[test]
@@ -471,7 +467,7 @@ fn a_peer_that_needs_long_is_told_from_a_connection_that_was_forgotten() {
     );
     let stop = Stop::new(Cancel::default(), Arc::default());
     let remote = Remote {
-        peer: diffcache_dataplane::fetching::peer::Peer::parse(&peer.url()).unwrap(),
+        peer: peer::Peer::parse(&peer.url()).unwrap(),
         key: ObjectKey::parse("templates", &"a".repeat(64)).unwrap(),
         trace: None,
     };

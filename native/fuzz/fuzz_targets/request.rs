@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use diffcache_dataplane::serving::request::{parse, resolve_range, route, LONGEST_HEAD};
-use diffcache_dataplane::transport::auth::{Keys, OldSignatures, Signed, SiteKey, Verifier};
+use diffcache_dataplane::transport::auth::{Keys, Signed, SiteKey, Verifier};
 use libfuzzer_sys::fuzz_target;
 
 static VERIFIER: OnceLock<Verifier> = OnceLock::new();
@@ -14,7 +14,7 @@ fn verifier() -> &'static Verifier {
     VERIFIER.get_or_init(|| {
         let key = SiteKey::new("site", &[7; 32]).expect("a key of 32 bytes");
         let boot = "0123456789abcdef0123456789abcdef";
-        Verifier::new(Keys::single(key), OldSignatures::Tolerated, "h:1", boot)
+        Verifier::new(Keys::single(key), "h:1", boot)
     })
 }
 

@@ -20,7 +20,7 @@ use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{self, Config};
 use diffcache_dataplane::serving::admission::Room;
 use diffcache_dataplane::serving::service::Limits;
-use diffcache_dataplane::transport::auth::{Keys, OldSignatures, SiteKey};
+use diffcache_dataplane::transport::auth::{Keys, SiteKey};
 use diffcache_dataplane::transport::tls::{Options, PlainPeers};
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
@@ -231,10 +231,6 @@ impl DataPlane {
         let keys = key
             .map(|secret| parse_keys(&key_name, secret, accepted))
             .transpose()?;
-        let old_signatures = match take(&given, "old_signatures")?.unwrap_or(false) {
-            true => OldSignatures::Tolerated,
-            false => OldSignatures::Refused,
-        };
         let seconds = |name: &str, default: f64| -> PyResult<Duration> {
             parse_seconds(name, take(&given, name)?.unwrap_or(default))
         };
@@ -245,7 +241,6 @@ impl DataPlane {
             listen,
             advertise_url: take(&given, "advertise_url")?,
             keys,
-            old_signatures,
             rate: take(&given, "rate")?,
             latency: seconds("latency", 0.0)?,
             claim_ttl: seconds("claim_ttl", 30.0)?,
@@ -391,7 +386,6 @@ impl DataPlane {
             ("handshakes", Event::Handshake),
             ("handshakes_failed", Event::HandshakeFailed),
             ("plain_refused", Event::PlainRefused),
-            ("unbound", Event::Unbound),
             ("lies", Event::Lie),
             ("slow_peers", Event::Slow),
             ("left_alone", Event::LeftAlone),

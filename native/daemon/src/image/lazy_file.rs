@@ -16,6 +16,8 @@ use diffcache_prefetch::Profile;
 use crate::image::aside::Aside;
 use crate::image::chunk::{ChunkError, Outcome};
 use crate::image::flights::Flights;
+#[cfg(test)]
+use crate::image::flights::{Landing, Purpose, Reach};
 use crate::image::leaves::{Leaves, GROUP_CHUNKS};
 use crate::peers::homes::PROBE_PAUSE;
 use crate::prefetch::file_follower::{FileFollower, ReadRanges};

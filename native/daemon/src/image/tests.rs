@@ -11,8 +11,8 @@ use diffcache_dataplane::serving::partial::{RangeRequest, Want};
 use diffcache_prefetch::Policy;
 use diffcache_prefetch::Profile;
 
-use crate::image::chunk::ChunkError;
-use crate::image::lazy_file::{LazyFile, Provided};
+use crate::image::chunk::{ChunkError, Provided};
+use crate::image::lazy_file::LazyFile;
 use crate::image::leaves::{data_path, Leaves, CHUNK};
 use crate::peers::homes::{Home, Homes, Ways};
 use crate::prefetch::prefetcher::Prefetcher;

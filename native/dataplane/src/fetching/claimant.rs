@@ -280,7 +280,7 @@ impl Claimant {
 
     /// Return who holds an object's claim, without applying for it.
     ///
-    /// A coordinator of an earlier release does not say; it counts as one that knows no holder.
+    /// A coordinator that does not say counts as one that knows no holder.
     pub fn holder(
         &self,
         key: ObjectKey,

@@ -18,7 +18,7 @@ use crate::serving::partial::Want;
 use crate::serving::referrals::{self, HostName};
 use crate::serving::response::{ErrorBody, ASK_BY_TLS};
 use crate::traces::{self, Trace};
-use crate::transport::auth::{self, Destination, Keys, OldSignatures, Signed};
+use crate::transport::auth::{self, Destination, Keys, Signed};
 use crate::transport::frames;
 use crate::transport::tls::Tls;
 
@@ -29,27 +29,15 @@ const IDLE_TIME: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a peer is taken for one of an earlier release until it is asked again.
-const OLD_TIME: Duration = Duration::from_secs(60);
-
-/// What a peer's signatures have to name.
-#[derive(Clone)]
-enum Signing {
-    /// The peer's present boot.
-    Boot(String),
-    /// Nothing: it is of an earlier release, or was when it was asked last.
-    Old(Instant),
-}
-
 /// Makes signed requests over pooled connections.
 pub struct Client {
     keys: RwLock<Option<Keys>>,
-    old: OldSignatures,
     tls: Option<Arc<Tls>>,
     timeout: Duration,
     floors: RwLock<Floors>,
     counters: Arc<Counters>,
-    boots: Mutex<HashMap<Peer, Signing>>,
+    /// The present boots of peers, which signatures name.
+    boots: Mutex<HashMap<Peer, String>>,
     pool: Mutex<HashMap<Peer, Vec<(Connection, Instant)>>>,
 }
 
@@ -93,7 +81,6 @@ impl Client {
     pub fn new(keys: Option<Keys>, timeout: Duration, counters: Arc<Counters>) -> Client {
         Client {
             keys: RwLock::new(keys),
-            old: OldSignatures::Tolerated,
             tls: None,
             timeout,
             floors: RwLock::default(),
@@ -101,12 +88,6 @@ impl Client {
             boots: Mutex::default(),
             pool: Mutex::default(),
         }
-    }
-
-    /// Signs for peers of earlier releases as they do, or not at all.
-    pub fn with_old_signatures(mut self, old: OldSignatures) -> Client {
-        self.old = old;
-        self
     }
 
     /// Replaces the keys, for the requests to come.
@@ -186,7 +167,7 @@ impl Client {
         peer: &Peer,
         stop: &Stop,
     ) -> Result<(), Fault> {
-        if self.signing(peer).is_some() || self.key_name().is_none() {
+        if self.boot(peer).is_some() || self.key_name().is_none() {
             return Ok(());
         }
         self.send_to(connection, peer, &HEALTH)?;
@@ -197,21 +178,15 @@ impl Client {
         if !connection.is_reusable() {
             *connection = self.connect(peer)?;
         }
-        let signing = match head.boot {
-            Some(boot) => Signing::Boot(boot),
-            // What else is wrong the request itself will tell.
-            None => Signing::Old(Instant::now()),
-        };
-        lock(&self.boots).insert(peer.clone(), signing);
+        // Without a boot the request itself will tell what is wrong.
+        if let Some(boot) = head.boot {
+            lock(&self.boots).insert(peer.clone(), boot);
+        }
         Ok(())
     }
 
-    fn signing(&self, peer: &Peer) -> Option<Signing> {
-        let known = lock(&self.boots).get(peer).cloned()?;
-        match known {
-            Signing::Old(since) if since.elapsed() > OLD_TIME => None,
-            known => Some(known),
-        }
+    fn boot(&self, peer: &Peer) -> Option<String> {
+        lock(&self.boots).get(peer).cloned()
     }
 
     fn key_name(&self) -> Option<String> {
@@ -354,15 +329,10 @@ impl Client {
         };
         let nonce =
             auth::fresh_nonce().map_err(|error| Fault::broken("no random numbers", &error))?;
-        let to = |boot| Destination {
+        let boot = self.boot(peer);
+        let to = Destination {
             authority: peer.authority(),
-            boot,
-        };
-        let signing = self.signing(peer);
-        let to = match &signing {
-            Some(Signing::Boot(boot)) => Some(to(boot)),
-            Some(Signing::Old(_)) if self.old == OldSignatures::Tolerated => None,
-            Some(Signing::Old(_)) | None => Some(to(auth::NO_BOOT)),
+            boot: boot.as_deref().unwrap_or(auth::NO_BOOT),
         };
         let now = auth::unix_now();
         Ok(Some(keys.signing.authorization(&signed, to, now, &nonce)))
@@ -379,13 +349,10 @@ impl Client {
         let Some(boot) = head.boot.as_ref().filter(|_| head.status == 401) else {
             return Ok(head);
         };
-        let known = self.signing(&remote.peer);
-        let current = matches!(&known, Some(Signing::Boot(known)) if known == boot);
-        if current || self.key_name().is_none() {
+        if self.boot(&remote.peer).as_ref() == Some(boot) || self.key_name().is_none() {
             return Ok(head);
         }
-        let signing = Signing::Boot(boot.clone());
-        lock(&self.boots).insert(remote.peer.clone(), signing);
+        lock(&self.boots).insert(remote.peer.clone(), boot.clone());
         Err(Fault::Broken("it was restarted".to_owned()))
     }
 

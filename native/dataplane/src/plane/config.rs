@@ -18,7 +18,7 @@ use crate::serving::objects::Objects;
 use crate::serving::service::{Limits, Service};
 use crate::shaper::Shaper;
 use crate::traces::Traces;
-use crate::transport::auth::{fresh_nonce, Keys, OldSignatures, Verifier};
+use crate::transport::auth::{fresh_nonce, Keys, Verifier};
 use crate::transport::frames::Slots;
 use crate::transport::tls::{self, Tls};
 
@@ -34,8 +34,6 @@ pub struct Config {
     pub advertise_url: Option<String>,
     /// The site's keys; `None` only on loopback.
     pub keys: Option<Keys>,
-    /// What becomes of signatures as earlier releases make them.
-    pub old_signatures: OldSignatures,
     /// How to speak TLS; `None` is everything in the clear.
     pub tls: Option<tls::Options>,
     /// Bytes per second that the server sends, to all together.
@@ -99,7 +97,7 @@ pub(super) fn build_service(
     let boot = hex(&fresh_nonce().map_err(|source| listen_error(&config.listen, source))?);
     let authority = Peer::parse(url)?.authority().to_owned();
     let keys = config.keys.clone();
-    let verifier = keys.map(|keys| Verifier::new(keys, config.old_signatures, &authority, &boot));
+    let verifier = keys.map(|keys| Verifier::new(keys, &authority, &boot));
     Ok(Service {
         name: config.name.clone(),
         objects: Arc::new(objects),
@@ -123,9 +121,7 @@ pub(super) fn build_client(
     tls: Option<Arc<Tls>>,
     counters: Arc<Counters>,
 ) -> Client {
-    let client = Client::new(config.keys.clone(), config.timeout, counters)
-        .with_old_signatures(config.old_signatures)
-        .with_tls(tls);
+    let client = Client::new(config.keys.clone(), config.timeout, counters).with_tls(tls);
     client.set_floors(config.floors);
     client
 }

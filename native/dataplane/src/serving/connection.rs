@@ -291,10 +291,6 @@ impl<'a> Connection<'a> {
             Accepted::Bound => Ok(()),
             Accepted::Introduction if request.path == request::HEALTH => Ok(()),
             Accepted::Introduction => Err(auth::AuthError::StaleBoot),
-            Accepted::Unbound => {
-                self.service.counters.count(Event::Unbound);
-                Ok(())
-            }
         }
     }
 

@@ -262,7 +262,7 @@ impl Partial {
     /// What diffcached knows besides what a requester does; `None` if it has no hints.
     ///
     /// # Errors
-    /// `InvalidData` if one of the texts is none; else of the connection. One of an earlier release has no such socket.
+    /// `InvalidData` if one of the texts is none; else of the connection.
     pub fn hints(&self, known: &str) -> io::Result<Option<String>> {
         if !hints::is_text(known) {
             return Err(io::ErrorKind::InvalidData.into());
@@ -300,7 +300,7 @@ impl Partial {
                 self.referrals.keep(stream);
                 Ok((turn, None))
             }
-            // diffcached refers none, is of an earlier release, or takes no more connections there.
+            // diffcached refers none, or takes no more connections there.
             Err(error) if has_no_listener(&error) || is_ended(&error) => {
                 Ok((Turn::Here(self.ask(request.range)?), None))
             }

@@ -2,7 +2,7 @@
 //!
 //! `Authorization: DiffCache <key-name>:<unix seconds>:<nonce>:<hex HMAC-SHA256>:<boot>`. The code covers the method, the path, the `Range` header,
 //! the SHA-256 of the body, the time, the nonce, the `Host` header and the boot of the plane that is asked, so that none of them can be changed, and
-//! nothing can be sent twice, to another host or to the same one after a restart. Earlier releases leave out the last two.
+//! nothing can be sent twice, to another host or to the same one after a restart.
 
 #[cfg(test)]
 mod tests;
@@ -53,9 +53,6 @@ pub enum AuthError {
     /// The request was signed before this plane started, or without knowing when.
     #[error("the request was signed for another start of this host; sign it for the one in X-DiffCache-Boot")]
     StaleBoot,
-    /// The request names neither destination nor boot, as requests of earlier releases do.
-    #[error("the signature names no destination; upgrade the requester, or set [data_plane] old_signatures here meanwhile")]
-    Unbound,
 }
 
 impl AuthError {
@@ -70,7 +67,6 @@ impl AuthError {
             AuthError::Replayed => "replayed",
             AuthError::WrongDestination(_) => "wrong-destination",
             AuthError::StaleBoot => "stale-boot",
-            AuthError::Unbound => "unbound",
         }
     }
 }
@@ -157,36 +153,32 @@ impl SiteKey {
         &self.name
     }
 
-    /// The value of the `Authorization` header for a request made at `time` (Unix seconds); without `to` as earlier releases sign.
+    /// The value of the `Authorization` header for a request made at `time` (Unix seconds).
     pub fn authorization(
         &self,
         request: &Signed<'_>,
-        to: Option<Destination<'_>>,
+        to: Destination<'_>,
         time: u64,
         nonce: &[u8; 16],
     ) -> String {
         let nonce = hex(nonce);
         let code = self.code(request, to, time, &nonce).finalize().into_bytes();
-        let boot = to.map_or_else(String::new, |to| format!(":{}", to.boot));
-        format!("{SCHEME}{}:{time}:{nonce}:{}{boot}", self.name, hex(&code))
+        let (name, code, boot) = (&self.name, hex(&code), to.boot);
+        format!("{SCHEME}{name}:{time}:{nonce}:{code}:{boot}")
     }
 
     fn code(
         &self,
         request: &Signed<'_>,
-        to: Option<Destination<'_>>,
+        to: Destination<'_>,
         time: u64,
         nonce: &str,
     ) -> Hmac<Sha256> {
         let digest = hex(&Sha256::digest(request.body));
-        let version = if to.is_some() { 2 } else { 1 };
-        let mut text = format!(
-            "diffcache-{version}\n{}\n{}\n{}\n{digest}\n{time}\n{nonce}",
-            request.method, request.path, request.range
+        let text = format!(
+            "diffcache-1\n{}\n{}\n{}\n{digest}\n{time}\n{nonce}\n{}\n{}",
+            request.method, request.path, request.range, to.authority, to.boot
         );
-        if let Some(to) = to {
-            text.push_str(&format!("\n{}\n{}", to.authority, to.boot));
-        }
         let mut mac = self.mac.clone();
         mac.update(text.as_bytes());
         mac
@@ -218,19 +210,9 @@ impl Keys {
     }
 }
 
-/// What becomes of signatures without a destination, as earlier releases make them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OldSignatures {
-    /// They are accepted, and made for peers that know no others.
-    Tolerated,
-    /// They are neither accepted nor made.
-    Refused,
-}
-
 /// Checks requests against a host's keys and remembers their nonces.
 pub struct Verifier {
     keys: RwLock<Keys>,
-    old: OldSignatures,
     authority: String,
     boot: String,
     seen: Mutex<Seen>,
@@ -243,8 +225,6 @@ pub enum Accepted {
     Bound,
     /// For this host, to learn its boot; that is all it may do.
     Introduction,
-    /// As earlier releases sign.
-    Unbound,
 }
 
 struct Seen {
@@ -267,10 +247,9 @@ impl Seen {
 
 impl Verifier {
     /// A verifier for the host that peers reach at `authority`, since its boot `boot`.
-    pub fn new(keys: Keys, old: OldSignatures, authority: &str, boot: &str) -> Verifier {
+    pub fn new(keys: Keys, authority: &str, boot: &str) -> Verifier {
         Verifier {
             keys: RwLock::new(keys),
-            old,
             authority: authority.to_ascii_lowercase(),
             boot: boot.to_owned(),
             seen: Mutex::new(Seen {
@@ -299,10 +278,10 @@ impl Verifier {
         now: u64,
     ) -> Result<Accepted, AuthError> {
         let credentials = Credentials::parse(header.ok_or(AuthError::Missing)?)?;
-        let to = credentials.boot.map(|boot| Destination {
+        let to = Destination {
             authority: host,
-            boot,
-        });
+            boot: credentials.boot,
+        };
         self.check_code(&credentials, request, to)?;
         let away = now.abs_diff(credentials.time);
         if away > CLOCK_WINDOW {
@@ -319,7 +298,7 @@ impl Verifier {
         &self,
         credentials: &Credentials<'_>,
         request: &Signed<'_>,
-        to: Option<Destination<'_>>,
+        to: Destination<'_>,
     ) -> Result<(), AuthError> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let mut error = AuthError::UnknownKey;
@@ -333,17 +312,7 @@ impl Verifier {
         Err(error)
     }
 
-    fn check_destination(
-        &self,
-        to: Option<Destination<'_>>,
-        local: &str,
-    ) -> Result<Accepted, AuthError> {
-        let Some(to) = to else {
-            return match self.old {
-                OldSignatures::Tolerated => Ok(Accepted::Unbound),
-                OldSignatures::Refused => Err(AuthError::Unbound),
-            };
-        };
+    fn check_destination(&self, to: Destination<'_>, local: &str) -> Result<Accepted, AuthError> {
         let authority = to.authority.to_ascii_lowercase();
         if authority != self.authority && authority != local {
             return Err(AuthError::WrongDestination(authority));
@@ -363,20 +332,19 @@ struct Credentials<'a> {
     nonce: &'a str,
     nonce_bytes: [u8; 16],
     code: [u8; 32],
-    boot: Option<&'a str>,
+    boot: &'a str,
 }
 
 impl Credentials<'_> {
     fn parse(header: &str) -> Result<Credentials<'_>, AuthError> {
         let fields = header.strip_prefix(SCHEME).ok_or(AuthError::Malformed)?;
         let fields: Vec<&str> = fields.split(':').collect();
-        let (name, time, nonce, code, boot) = match fields[..] {
-            [name, time, nonce, code] => (name, time, nonce, code, None),
-            [name, time, nonce, code, boot] if boot == NO_BOOT || is_boot(boot) => {
-                (name, time, nonce, code, Some(boot))
-            }
-            _ => return Err(AuthError::Malformed),
+        let [name, time, nonce, code, boot] = fields[..] else {
+            return Err(AuthError::Malformed);
         };
+        if boot != NO_BOOT && !is_boot(boot) {
+            return Err(AuthError::Malformed);
+        }
         Ok(Credentials {
             name,
             time: parse_time(time).ok_or(AuthError::Malformed)?,

@@ -18,7 +18,7 @@ use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{Config, DataPlane, Job};
 use diffcache_dataplane::serving::service::Limits;
-use diffcache_dataplane::transport::auth::{Keys, OldSignatures, SiteKey};
+use diffcache_dataplane::transport::auth::{Keys, SiteKey};
 
 /// A generator whose bytes are the same in every run.
 pub struct Bytes(pub u64);
@@ -67,7 +67,6 @@ impl Site {
             listen: "127.0.0.1:0".to_owned(),
             advertise_url: None,
             keys: Some(Keys::single(site_key())),
-            old_signatures: OldSignatures::Tolerated,
             tls: None,
             rate: None,
             latency: Duration::ZERO,

@@ -4,6 +4,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
+/// The start that these peers name.
+const BOOT: &str = "0123456789abcdef0123456789abcdef";
+
 /// Answers each request with what a function makes of its text, until that returns `None`.
 pub struct Peer {
     pub address: SocketAddr,
@@ -59,9 +62,12 @@ fn converse(mut stream: TcpStream, respond: &Respond, seen: &Mutex<Vec<String>>)
         let request = String::from_utf8_lossy(&buffer[..end]).into_owned();
         buffer.drain(..end + 4);
         seen.lock().unwrap().push(request.clone());
-        // As an earlier release does, which knows nothing of boots.
         let outcome = match request.starts_with("HEAD /v1/health") {
-            true => write!(stream, "HTTP/1.1 401 X\r\nContent-Length: 9\r\n\r\n").ok(),
+            true => write!(
+                stream,
+                "HTTP/1.1 401 X\r\nContent-Length: 9\r\nX-DiffCache-Boot: {BOOT}\r\n\r\n"
+            )
+            .ok(),
             false => respond(&request, &mut stream),
         };
         if outcome.is_none() {

@@ -85,7 +85,7 @@ class TestServer(planes.DataPlaneTestCase):
         """Send a request that is signed as the reference describes it."""
         where = urllib.parse.urlsplit(plane.url)
         now, nonce = str(int(time.time())), os.urandom(16).hex()
-        text = '\n'.join(['diffcache-2', method, path, '',
+        text = '\n'.join(['diffcache-1', method, path, '',
                           hashlib.sha256(body.encode()).hexdigest(),
                           now, nonce, where.netloc, boot])
         code = hmac.new(planes.KEY, text.encode(), 'sha256').hexdigest()

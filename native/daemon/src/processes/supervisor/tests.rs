@@ -1,4 +1,6 @@
 use super::*;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 
 fn supervisor(folder: &Path) -> Supervisor {
     let value = json!({

@@ -13,7 +13,6 @@ use diffcache_dataplane::fetching::minimum_rate::Floors;
 use diffcache_dataplane::ids::hex;
 use diffcache_dataplane::plane::{Config, DataPlane};
 use diffcache_dataplane::serving::service::Limits;
-use diffcache_dataplane::transport::auth::OldSignatures;
 
 use super::*;
 use crate::config::Identity;
@@ -71,7 +70,6 @@ impl Host {
             listen: "127.0.0.1:0".to_owned(),
             advertise_url: None,
             keys: None,
-            old_signatures: OldSignatures::Refused,
             tls: None,
             rate: None,
             latency: Duration::ZERO,
