@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use diffcache_core::logging;
+use diffcache_base::logging;
 use diffcache_ssdcached::config::Config;
 use diffcache_ssdcached::{panics, service};
 
