@@ -279,14 +279,14 @@ def others(run: runs.Run) -> None:
         found = run.rounds({name: lambda name=name: measure(
             name, setup, reads, link) for name in run.options.ways},
             run.options.rounds)
-    base = found.get('readahead') or found['on-demand']
     stall = {name: row['boot'] - think for name, row in found.items()}
+    whole = stall.get('readahead', stall.get('on-demand', 0))
     run.table(f'One boot, {think:.1f} s of thinking; medians', (
         'Way', 'Ready, s', 'Boot, s', 'Stall, s', 'Share', 'CPU, s',
         'WAN, MB'), [
             (name, f'{row["ready"]:.1f}', f'{row["boot"]:.1f}',
              f'{stall[name]:.1f}',
-             tables.share(stall[name], base['boot'] - think),
+             tables.share(stall[name], whole),
              f'{row["cpu"]:.1f}', f'{row["wan"] / 1e6:.1f}')
             for name, row in found.items()])
     if len({row['checksum'] for row in found.values()}) != 1:
