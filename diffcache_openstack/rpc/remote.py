@@ -192,9 +192,10 @@ class API:
     HISTORY: rpc_history.History
 
     def __init_subclass__(cls) -> None:
+        # A subclass may override a method; its declaration stays.
         cls.METHODS = {
-            name: member.declared for name, member
-            in inspect.getmembers(cls, inspect.isfunction)
+            name: member.declared for each in reversed(cls.__mro__)
+            for name, member in vars(each).items()
             if hasattr(member, 'declared')}
         added: dict[str, list[str]] = {}
         for name, each in cls.METHODS.items():
