@@ -35,10 +35,7 @@ EXCEPTIONS: set[tuple[str, ...]] = {
     ('daemon', 'peers::object', 'peers::peer'),
     ('daemon', 'processes::keeper', 'processes::status'),
     ('dataplane', 'serving::borrowed', 'serving::objects',
-     'serving::partial', 'serving::referrals'),
-    ('ssdcache', 'cache::attach', 'cache::origin'),
-    ('ssdcached', 'config', 'space'),
-    ('ssdcached', 'control', 'exports', 'server', 'stop')}
+     'serving::partial', 'serving::referrals')}
 
 Graph = dict[str, set[str]]
 
