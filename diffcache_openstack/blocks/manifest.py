@@ -13,7 +13,7 @@
 
 A content id is the hex BLAKE3 of an image's raw content; a manifest is the
 list of subtree hashes that merges to it, against which any 64 KiB leaf can
-be verified (``native/core/src/manifest.rs`` describes the file).
+be verified (``native/core/src/manifest/file.rs`` describes the file).
 """
 
 from collections.abc import Callable

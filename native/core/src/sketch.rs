@@ -5,40 +5,57 @@
 //! takes, likewise a sample of the image's leaves with their places, and the image's [signature](crate::signature). The estimate of a patch is then: blocks of the target that the
 //! base lacks, times what such a block compresses to, plus what the patch says of each changed leaf.
 
+mod scale;
+
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::manifest::{is_zero, LEAF_LEN};
 use crate::signature::{Bins, Signature, SIGNATURE_LEN};
 use crate::source::{data_after, ReadAt, SourceError};
 use crate::task::{for_each_piece, Cancelled, Task};
+use scale::cost;
 
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
+
 /// Blocks kept for each image at most: a sketch takes ten bytes for each, and the error of a count of n is about the root of n.
 const MAX_BLOCKS: u64 = 1 << 16;
+
 /// Blocks of each image that are compressed to learn what they cost, about.
 const COSTED: u64 = 1024;
+
 /// Leaves kept for each image at most.
 const MAX_LEAVES: u64 = 1 << 14;
+
 /// Bytes before a block that compressing it may refer to: what the block codec gives on the average.
 const CONTEXT: usize = 96 << 10;
+
 /// Bytes of an image hashed as one piece of work.
 const PIECE: u64 = 4 << 20;
+
 /// Level of zstd for rough estimates: fast.
 const ROUGH_LEVEL: i32 = 1;
+
 /// A patch's header.
 const HEADER_BYTES: f64 = 288.0;
+
 /// The block codec's frames reach further back than `CONTEXT`; measured on Debian images, what compresses takes this share of what it does here.
 const FRAME_GAIN: f64 = 0.925;
+
 /// What a patch holds for each changed leaf: its hash, and its share of the map and of the frames' records.
 const LEAF_BYTES: f64 = 36.0;
 
 const MAGIC: &[u8; 8] = b"DCSKTCH1";
+
 /// Bytes of an encoded sketch before its lists, and of its checksum after them.
 const HEADER_LEN: usize = 48;
+
 const CHECK_LEN: usize = 8;
+
 const BLOCK_LEN: usize = 10;
+
 const LEAF_LEN_ENCODED: usize = 8;
+
 const SEED: u64 = 0x5ee7;
 
 /// Why there is no sketch.
@@ -316,144 +333,6 @@ fn hash_range(
         }
     }
     Ok(hashed)
-}
-
-/// Estimates the cost of each sampled block: roughly by itself, corrected by how far off this is for those also compressed in their places.
-fn cost(
-    image: &dyn ReadAt,
-    placed: &[Placed],
-    shift: u32,
-    data_blocks: u64,
-    task: &Task<'_>,
-) -> Result<Vec<Block>, SketchError> {
-    let fine = shift_for(data_blocks, COSTED).max(shift);
-    // Those to compress in place are chosen by other bits than those that were kept, or the second choice would depend on the first.
-    let chosen = |hash: u64| sampled(hash << shift, fine - shift);
-    let silent = task.silent();
-    let groups = for_each_piece(&silent, placed.len().div_ceil(GROUP) as u64, |group| {
-        let from = group as usize * GROUP;
-        let mut scale = Scale::new()?;
-        placed[from..placed.len().min(from + GROUP)]
-            .iter()
-            .map(|&(hash, place)| {
-                let alone = scale.alone(image, place)?;
-                let inside = if chosen(hash) {
-                    Some(scale.inside(image, place)?)
-                } else {
-                    None
-                };
-                Ok((hash, alone, inside))
-            })
-            .collect::<Result<Vec<_>, SketchError>>()
-    })?;
-    let weighed: Vec<_> = groups.into_iter().flatten().collect();
-    let mut classes = [(0_u64, 0_u64); CLASSES];
-    for &(_, alone, inside) in &weighed {
-        if let Some(inside) = inside {
-            let class = &mut classes[class_of(alone)];
-            *class = (class.0 + 1, class.1 + u64::from(inside));
-        }
-    }
-    let cost = |alone: u16| match classes[class_of(alone)] {
-        (0, _) => alone,
-        (count, bytes) => (bytes / count) as u16,
-    };
-    Ok(weighed
-        .into_iter()
-        .map(|(hash, alone, inside)| Block {
-            hash,
-            cost: inside.unwrap_or_else(|| cost(alone)),
-        })
-        .collect())
-}
-
-/// Blocks that compress to similar sizes by themselves.
-const CLASSES: usize = 32;
-/// Blocks weighed as one piece of work.
-const GROUP: usize = 256;
-
-fn class_of(alone: u16) -> usize {
-    (usize::from(alone) * CLASSES / (BLOCK + 1)).min(CLASSES - 1)
-}
-
-/// Measures the cost of a block.
-struct Scale {
-    full: zstd_safe::CCtx<'static>,
-    rough: zstd_safe::CCtx<'static>,
-    data: Vec<u8>,
-    packed: Vec<u8>,
-}
-
-impl Scale {
-    fn new() -> Result<Self, SketchError> {
-        use zstd_safe::CParameter as Parameter;
-        let mut full = new_context()?;
-        // What level 3, the block codec's default, means for large inputs. Left to itself, zstd takes other tables for other lengths,
-        // and a difference between two lengths would be one of tables.
-        for parameter in [
-            Parameter::CompressionLevel(3),
-            Parameter::WindowLog(20),
-            Parameter::HashLog(17),
-            Parameter::ChainLog(16),
-            Parameter::MinMatch(5),
-            Parameter::Strategy(zstd_safe::Strategy::ZSTD_dfast),
-        ] {
-            full.set_parameter(parameter)
-                .map_err(|_| SketchError::Memory)?;
-        }
-        Ok(Self {
-            full,
-            rough: new_context()?,
-            data: Vec::new(),
-            packed: Vec::new(),
-        })
-    }
-
-    /// Returns the bytes that the block at `place` compresses to by itself, roughly.
-    fn alone(&mut self, image: &dyn ReadAt, place: u64) -> Result<u16, SketchError> {
-        let end = image.len().min(place + BLOCK as u64);
-        self.read(image, place, end)?;
-        self.make_room(self.data.len());
-        let size = self
-            .rough
-            .compress(&mut self.packed, &self.data, ROUGH_LEVEL)
-            .map_err(|_| SketchError::Memory)?;
-        Ok(size.min(BLOCK) as u16)
-    }
-
-    /// Returns the bytes that the block at `place` adds to those before it.
-    fn inside(&mut self, image: &dyn ReadAt, place: u64) -> Result<u16, SketchError> {
-        let start = place.saturating_sub(CONTEXT as u64);
-        let end = image.len().min(place + BLOCK as u64);
-        self.read(image, start, end)?;
-        let before = self.size((place - start) as usize)?;
-        let added = self.size((end - start) as usize)?.saturating_sub(before);
-        if added >= BLOCK {
-            return Ok(BLOCK as u16);
-        }
-        Ok((added as f64 * FRAME_GAIN) as u16)
-    }
-
-    fn read(&mut self, image: &dyn ReadAt, start: u64, end: u64) -> Result<(), SourceError> {
-        self.data.resize((end - start) as usize, 0);
-        image.read_exact_at(&mut self.data, start)
-    }
-
-    fn size(&mut self, length: usize) -> Result<usize, SketchError> {
-        self.make_room(length);
-        self.full
-            .compress2(&mut self.packed, &self.data[..length])
-            .map_err(|_| SketchError::Memory)
-    }
-
-    fn make_room(&mut self, length: usize) {
-        self.packed.clear();
-        self.packed.reserve(zstd_safe::compress_bound(length));
-    }
-}
-
-fn new_context() -> Result<zstd_safe::CCtx<'static>, SketchError> {
-    zstd_safe::CCtx::try_create().ok_or(SketchError::Memory)
 }
 
 #[cfg(test)]

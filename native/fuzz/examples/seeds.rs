@@ -15,11 +15,11 @@ use diffcache_prefetch::counts::Version;
 use diffcache_prefetch::SiteCounts;
 use diffcache_qcow2::recipe::describe;
 use diffcache_qcow2::Qcow2Source;
-use diffcache_versions::base::BaseIndex;
+use diffcache_versions::store::base::BaseIndex;
 use diffcache_base::varint;
-use diffcache_versions::crypt::Cipher;
-use diffcache_versions::map::{encode_inner, encode_leaf, BlockRef, NodeRef, Run, FANOUT, HEIGHT};
-use diffcache_versions::pack::{Frame, PackIndex};
+use diffcache_versions::store::crypt::Cipher;
+use diffcache_versions::store::nodes::{encode_inner, encode_leaf, BlockRef, NodeRef, Run, FANOUT, HEIGHT};
+use diffcache_versions::store::pack_index::{Frame, PackIndex};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 

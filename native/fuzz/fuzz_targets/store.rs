@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use diffcache_fuzz::{sealed, Parts};
-use diffcache_versions::base::BaseIndex;
-use diffcache_versions::map::{MapFile, Maps, NodeRef};
-use diffcache_versions::pack::PackIndex;
-use diffcache_versions::tree;
+use diffcache_versions::store::base::BaseIndex;
+use diffcache_versions::store::map::{MapFile, Maps};
+use diffcache_versions::store::nodes::NodeRef;
+use diffcache_versions::store::pack_index::PackIndex;
+use diffcache_versions::store::tree;
 use diffcache_versions::VersionsError;
 use libfuzzer_sys::fuzz_target;
 

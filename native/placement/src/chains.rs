@@ -5,7 +5,8 @@
 //! round before it alone, so the order of the patches does not matter.
 
 use crate::held::Held;
-use crate::problem::{Problem, Rows};
+use crate::problem::Problem;
+use crate::rows::Rows;
 
 /// The patches as the edges of a graph, followed in one direction.
 #[derive(Clone, Copy)]

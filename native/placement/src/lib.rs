@@ -23,6 +23,7 @@ pub mod pack;
 pub mod problem;
 pub mod random;
 pub mod recreate;
+pub mod rows;
 pub mod search;
 pub mod solve;
 pub mod state;

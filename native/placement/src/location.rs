@@ -1,7 +1,7 @@
 //! Which templates of one component to have near, when having one near has a
 //! price: uncapacitated facility location, from above and from below.
 
-use crate::problem::Rows;
+use crate::rows::Rows;
 use crate::ways::Way;
 
 /// Costs of one component's clients; indexes are templates of the whole

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::dual::Dual;
-use crate::lagrangian::{Ascent, Lagrangian};
+use crate::lagrangian::ascent::Ascent;
+use crate::lagrangian::Lagrangian;
 use crate::problem::Problem;
 use crate::random::Random;
 use crate::recreate::{fill, Choice, Ranking};

@@ -8,7 +8,8 @@
 //! twice and bounds stay valid.
 
 use crate::chains::{Chains, Edges};
-use crate::problem::{Problem, Rows};
+use crate::problem::Problem;
+use crate::rows::Rows;
 
 /// One base for one target.
 #[derive(Debug, Clone, Copy)]

@@ -6,35 +6,22 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use diffcache_base::locks::Unpoisoned;
 use diffcache_dataplane::counters::Event;
-use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::announcements::{self, Stage};
-use diffcache_dataplane::fetching::claimant;
-use diffcache_dataplane::fetching::delivery::{parse_hosts, parse_order, Progress};
+use diffcache_dataplane::fetching::delivery::{parse_hosts, parse_order};
 use diffcache_dataplane::fetching::minimum_rate::Floors;
 use diffcache_dataplane::fetching::part::part_path;
 use diffcache_dataplane::fetching::standing::Offence;
-use diffcache_dataplane::fetching::wan;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{self, Config};
-use diffcache_dataplane::serving::admission::Room;
 use diffcache_dataplane::serving::service::Limits;
-use diffcache_dataplane::transport::auth::{Keys, SiteKey};
-use diffcache_dataplane::transport::tls::{Options, PlainPeers};
-use pyo3::exceptions::{PyOSError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::{self, InvalidInput};
-
-fn translate(error: TransferError) -> PyErr {
-    let message = error.to_string();
-    match error {
-        TransferError::File { source, .. } => PyOSError::new_err((source.raw_os_error(), message)),
-        error => errors::raise(error.kind(), message),
-    }
-}
+use crate::dataplane_handles::{translate, Announcement, Expectation, Handle, Reporter};
+use crate::dataplane_options::{parse_keys, take, take_room, take_tls};
+use crate::errors::InvalidInput;
 
 fn parse_key(kind: &str, id: &str) -> PyResult<ObjectKey> {
     ObjectKey::parse(kind, id).ok_or_else(|| {
@@ -73,135 +60,6 @@ fn parse_seconds(name: &str, seconds: f64) -> PyResult<Duration> {
 fn unix_seconds(time: SystemTime) -> f64 {
     let since = time.duration_since(UNIX_EPOCH);
     since.map_or(0.0, |since| since.as_secs_f64())
-}
-
-/// A handle on the deliveries that it was given to.
-#[pyclass(frozen, module = "diffcache_openstack._native")]
-#[derive(Default)]
-struct Handle(wan::Handle);
-
-#[pymethods]
-impl Handle {
-    #[new]
-    fn new() -> Handle {
-        Handle::default()
-    }
-
-    /// End the deliveries, present and future; what has arrived is kept for the next attempt.
-    fn cancel(&self) {
-        self.0.cancel();
-    }
-
-    /// Lift the limits of a fill: no rate, no waiting for requests.
-    fn promote(&self) {
-        self.0.promote();
-    }
-
-    /// Whether cancel() was called.
-    #[getter]
-    fn cancelled(&self) -> bool {
-        self.0.is_cancelled()
-    }
-
-    /// Whether promote() was called.
-    #[getter]
-    fn promoted(&self) -> bool {
-        self.0.is_promoted()
-    }
-}
-
-/// An object that arrives at this host by other means than a delivery, until close().
-#[pyclass(frozen, module = "diffcache_openstack._native")]
-struct Expectation {
-    expectation: Mutex<Option<claimant::Expectation>>,
-    /// What an operator may want to know of how it began.
-    #[pyo3(get)]
-    warnings: Vec<String>,
-}
-
-#[pymethods]
-impl Expectation {
-    /// The object has arrived, or will not.
-    fn close(&self, py: Python<'_>) {
-        let mut guard = self.expectation.lock().unpoisoned();
-        let expectation = guard.take();
-        drop(guard);
-        py.detach(|| drop(expectation));
-    }
-}
-
-/// What this host has announced of an object, until close() or leave().
-#[pyclass(frozen, module = "diffcache_openstack._native")]
-struct Announcement {
-    announcement: Mutex<Option<announcements::Announcement>>,
-    /// What an operator may want to know of how it began.
-    #[pyo3(get)]
-    warnings: Vec<String>,
-}
-
-impl Announcement {
-    fn take(&self) -> Option<announcements::Announcement> {
-        let guard = self.announcement.lock();
-        guard.unpoisoned().take()
-    }
-}
-
-#[pymethods]
-impl Announcement {
-    /// Take it back.
-    fn close(&self, py: Python<'_>) {
-        let announcement = self.take();
-        py.detach(|| drop(announcement));
-    }
-
-    /// Let it expire.
-    fn leave(&self, py: Python<'_>) {
-        let announcement = self.take();
-        py.detach(|| announcement.map(announcements::Announcement::leave));
-    }
-}
-
-/// Calls a Python function with progress, and keeps what it raises.
-struct Reporter {
-    callback: Option<Py<PyAny>>,
-    raised: Mutex<Option<PyErr>>,
-}
-
-impl Reporter {
-    fn new(callback: Option<Py<PyAny>>) -> Reporter {
-        Reporter {
-            callback,
-            raised: Mutex::new(None),
-        }
-    }
-
-    /// Calls the callback and lets Python handle its signals; false if either raised.
-    fn report(&self, progress: Progress) -> bool {
-        let Progress {
-            done,
-            total,
-            over_wan,
-        } = progress;
-        Python::attach(|py| {
-            let called = match &self.callback {
-                Some(callback) => callback.call1(py, (done, total, over_wan)).map(drop),
-                None => Ok(()),
-            };
-            match called.and_then(|()| py.check_signals()) {
-                Ok(()) => true,
-                Err(error) => {
-                    *self.raised.lock().unpoisoned() = Some(error);
-                    false
-                }
-            }
-        })
-    }
-
-    /// The error to raise: the callback's own, if it is what ended the operation.
-    fn error(self, error: TransferError) -> PyErr {
-        let raised = self.raised.into_inner().unpoisoned();
-        raised.unwrap_or_else(|| translate(error))
-    }
 }
 
 /// A host's data plane: serves what it holds, and gets what it lacks from peers.
@@ -610,64 +468,6 @@ impl DataPlane {
             InvalidInput::new_err(format!("'{}' is not the name of a file", dest.display()))
         })
     }
-}
-
-/// An option, taken out of those that were given.
-fn take<'py, T>(options: &Bound<'py, PyDict>, name: &str) -> PyResult<Option<T>>
-where
-    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
-{
-    let Some(value) = options.get_item(name)? else {
-        return Ok(None);
-    };
-    options.del_item(name)?;
-    if value.is_none() {
-        return Ok(None);
-    }
-    value.extract().map(Some)
-}
-
-/// The key that requests are signed with, and those that are accepted beside it.
-fn parse_keys(name: &str, secret: &[u8], accepted: Vec<(String, Vec<u8>)>) -> PyResult<Keys> {
-    let parse = |name: &str, secret: &[u8]| {
-        SiteKey::new(name, secret).map_err(|error| InvalidInput::new_err(error.to_string()))
-    };
-    Ok(Keys {
-        signing: parse(name, secret)?,
-        accepted: accepted
-            .iter()
-            .map(|(name, secret)| parse(name, secret))
-            .collect::<PyResult<_>>()?,
-    })
-}
-
-/// Limits of connections; 0 leaves no room, so there is room for one at least.
-fn take_room(options: &Bound<'_, PyDict>) -> PyResult<Room> {
-    let default = Limits::default().room;
-    let number = |name: &str, default: usize| -> PyResult<usize> {
-        Ok(take(options, name)?.unwrap_or(default).max(1))
-    };
-    let proven = number("max_connections", default.proven)?;
-    Ok(Room {
-        proven,
-        per_address: number("max_connections_per_address", proven.div_ceil(2))?,
-        unproven: number("max_unproven_connections", default.unproven)?,
-    })
-}
-
-fn take_tls(options: &Bound<'_, PyDict>) -> PyResult<Option<Options>> {
-    let plain = match take(options, "tls_plain_peers")?.unwrap_or(false) {
-        true => PlainPeers::Tolerated,
-        false => PlainPeers::Refused,
-    };
-    let (authority, certificate, key) = (
-        take(options, "tls_ca_file")?,
-        take(options, "tls_cert_file")?,
-        take(options, "tls_key_file")?,
-    );
-    let revoked = take(options, "tls_crl_file")?;
-    Options::from_files(authority, certificate, key, revoked, plain)
-        .map_err(|error| translate(error.into()))
 }
 
 /// Adds this crate's names to the extension module.

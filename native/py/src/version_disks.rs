@@ -3,16 +3,24 @@
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 
 use diffcache_base::locks::Unpoisoned;
-use diffcache_versions::in_place::{RawDisk, Writer};
-use diffcache_versions::nbd::NbdDisk;
+use diffcache_core::source::FileSource;
+use diffcache_qcow2::snapshots::Disk as Qcow2Disk;
+use diffcache_versions::restore::in_place::{RawDisk, Writer};
+use diffcache_versions::restore::nbd::NbdDisk;
+use diffcache_versions::save::disk::Format;
 use diffcache_versions::VersionsError;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
+use crate::blocks::source_error;
+use crate::qcow2::qcow2_error;
 use crate::version_errors::versions_error;
+use crate::version_types::to_format;
 
 enum Disk {
     Raw(RawDisk),
@@ -94,7 +102,45 @@ impl DiskWriter {
     }
 }
 
+/// Reads the tables of a disk: format, size in bytes, cluster size, bits of a reference count, backing file's name, snapshots as (number, name, fingerprint).
+///
+/// Without `disk_format` the format is detected by the first bytes, which the guest of a raw disk may have written.
+#[pyfunction]
+#[pyo3(signature = (disk, disk_format=None))]
+fn version_disk_info<'py>(
+    py: Python<'py>,
+    disk: PathBuf,
+    disk_format: Option<&str>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let file = FileSource::open(&disk).map_err(source_error)?;
+    let format = Format::of(to_format(disk_format)?, &file).map_err(versions_error)?;
+    if format == Format::Raw {
+        dict.set_item("format", "raw")?;
+        dict.set_item("size", diffcache_core::source::ReadAt::len(&file))?;
+        dict.set_item("cluster_size", py.None())?;
+        dict.set_item("refcount_bits", py.None())?;
+        dict.set_item("backing", py.None())?;
+        dict.set_item("snapshots", Vec::<(String, String, String)>::new())?;
+        return Ok(dict);
+    }
+    let tables = Qcow2Disk::open(&file).map_err(qcow2_error)?;
+    let snapshots: Vec<(String, String, String)> = tables
+        .snapshots
+        .iter()
+        .map(|s| (s.id.clone(), s.name.clone(), s.fingerprint.clone()))
+        .collect();
+    dict.set_item("format", "qcow2")?;
+    dict.set_item("size", tables.header().size)?;
+    dict.set_item("cluster_size", tables.header().cluster_size())?;
+    dict.set_item("refcount_bits", 1 << tables.header().refcount_order)?;
+    dict.set_item("backing", tables.backing.clone())?;
+    dict.set_item("snapshots", snapshots)?;
+    Ok(dict)
+}
+
 /// Adds this module's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<DiskWriter>()
+    m.add_class::<DiskWriter>()?;
+    m.add_function(wrap_pyfunction!(version_disk_info, m)?)
 }

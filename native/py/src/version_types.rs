@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use diffcache_versions::compare;
-use diffcache_versions::disk::{self, Format, SnapshotId};
-use diffcache_versions::groups::{self, Alpha};
-use diffcache_versions::map::NodeRef;
-use diffcache_versions::pack::Written;
+use diffcache_versions::save::compare;
+use diffcache_versions::save::disk::{self, Format, SnapshotId};
+use diffcache_versions::save::groups::{self, Alpha};
 use diffcache_versions::save::{self, JournalPlace};
+use diffcache_versions::store::nodes::NodeRef;
+use diffcache_versions::store::pack_set::Written;
 use pyo3::prelude::*;
 
 use crate::errors::{FormatError, InvalidInput};

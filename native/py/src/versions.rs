@@ -9,34 +9,33 @@ use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::Manifest;
-use diffcache_core::source::{FileSource, ReadAt};
+use diffcache_core::source::ReadAt;
 use diffcache_core::task::Task;
 use diffcache_qcow2::header::Backing;
-use diffcache_qcow2::snapshots::Disk as Qcow2Disk;
 use diffcache_qcow2::Image as Disk;
-use diffcache_versions::base::BaseIndex;
-use diffcache_versions::check::{self, Hits};
-use diffcache_versions::compare::{compare_disk, differences};
-use diffcache_versions::disk::Format;
-use diffcache_versions::manifest::{self, Known};
-use diffcache_versions::map::NodeRef;
-use diffcache_versions::pack::{expect, Check, Written};
+use diffcache_versions::restore::manifest::{self, Known};
 use diffcache_versions::restore::Image;
+use diffcache_versions::save::compare::{compare_disk, differences};
 use diffcache_versions::save::{self, SaveRequest};
+use diffcache_versions::store::base::BaseIndex;
+use diffcache_versions::store::check::{self, Hits};
+use diffcache_versions::store::nodes::NodeRef;
+use diffcache_versions::store::pack_index::{expect, Check};
+use diffcache_versions::store::pack_set::Written;
+use diffcache_versions::store::tree::Live;
 use diffcache_versions::store::{Place, Remote, Store};
-use diffcache_versions::tree::Live;
 use diffcache_versions::VersionsError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::blocks::{manifest_dict, manifest_error, os_error, run, source_error};
+use crate::blocks::{manifest_dict, manifest_error, os_error, run};
 use crate::errors::ObjectMissing;
 use crate::qcow2::qcow2_error;
 use crate::version_disks::DiskWriter;
 use crate::version_errors::versions_error;
 use crate::version_types::{
-    to_format, to_root, Comparison, Content, DiskSource, Ranges, Reference, Regrouping, Root,
-    SaveTarget, SavedDisk, WrittenPack,
+    to_root, Comparison, Content, DiskSource, Ranges, Reference, Regrouping, Root, SaveTarget,
+    SavedDisk, WrittenPack,
 };
 
 /// Reads blobs through a Python callable.
@@ -494,47 +493,9 @@ impl BlockStore {
     }
 }
 
-/// Reads the tables of a disk: format, size in bytes, cluster size, bits of a reference count, backing file's name, snapshots as (number, name, fingerprint).
-///
-/// Without `disk_format` the format is detected by the first bytes, which the guest of a raw disk may have written.
-#[pyfunction]
-#[pyo3(signature = (disk, disk_format=None))]
-fn version_disk_info<'py>(
-    py: Python<'py>,
-    disk: PathBuf,
-    disk_format: Option<&str>,
-) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let file = FileSource::open(&disk).map_err(source_error)?;
-    let format = Format::of(to_format(disk_format)?, &file).map_err(versions_error)?;
-    if format == Format::Raw {
-        dict.set_item("format", "raw")?;
-        dict.set_item("size", diffcache_core::source::ReadAt::len(&file))?;
-        dict.set_item("cluster_size", py.None())?;
-        dict.set_item("refcount_bits", py.None())?;
-        dict.set_item("backing", py.None())?;
-        dict.set_item("snapshots", Vec::<(String, String, String)>::new())?;
-        return Ok(dict);
-    }
-    let tables = Qcow2Disk::open(&file).map_err(qcow2_error)?;
-    let snapshots: Vec<(String, String, String)> = tables
-        .snapshots
-        .iter()
-        .map(|s| (s.id.clone(), s.name.clone(), s.fingerprint.clone()))
-        .collect();
-    dict.set_item("format", "qcow2")?;
-    dict.set_item("size", tables.header().size)?;
-    dict.set_item("cluster_size", tables.header().cluster_size())?;
-    dict.set_item("refcount_bits", 1 << tables.header().refcount_order)?;
-    dict.set_item("backing", tables.backing.clone())?;
-    dict.set_item("snapshots", snapshots)?;
-    Ok(dict)
-}
-
 /// Adds this module's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<BlockStore>()?;
     m.add_class::<VersionLive>()?;
-    m.add_function(wrap_pyfunction!(version_disk_info, m)?)?;
     Ok(())
 }

@@ -9,6 +9,8 @@
 //! counts as used wholly. Reading never leaves the image, takes memory by the limits below, and ends.
 
 mod arriving;
+mod blocks;
+mod contents;
 mod ext4;
 mod files;
 mod partitions;
@@ -18,8 +20,10 @@ mod xfs;
 
 use crate::source::{ReadAt, SourceError};
 
-pub use arriving::{ArrivingFiles, FilePiece, Noted};
-pub use files::{map_files, Entry, Extent, FileMap, Kind};
+pub use arriving::{ArrivingFiles, Noted};
+pub use blocks::FilePiece;
+pub use contents::{Entry, Extent, Kind};
+pub use files::{map_files, FileMap};
 pub use trim::{trim, TrimError, TrimStats};
 
 /// Most ranges of free space of an image: 64 MiB. A filesystem that has more counts as used.

@@ -1,11 +1,14 @@
 //! Which bytes of a base a target's bytes resemble.
 
-use diffcache_base::words::Words;
+mod reach;
+mod score;
 
-use super::anchors::{find_anchors, nonzero_bytes, Anchor, ANCHOR_LEN};
+use super::anchors::{find_anchors, Anchor};
 use super::index::AnchorIndex;
 use super::pages::Pages;
 use crate::source::{ReadAt, SourceError};
+use reach::{End, Reach, Rivals};
+use score::{byte_score, score, shares_number};
 
 /// Bytes of the target that resemble bytes of the base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,28 +37,35 @@ pub type Hint = (u32, u64);
 
 /// Anchors that vote on a shift together.
 const VOTERS: usize = 8;
+
 /// They are this close to each other.
 const VOTE_SPAN: u32 = 2048;
+
 /// How far the score of a copy may fall below its best before it is given up: an insertion, or a change that long, ends a copy.
 const PATIENCE: i32 = 120;
+
 /// Least score of a copy. The score is the number of equal bytes less that of different ones; bytes that are zero on both sides do not count, since
 /// tables of small numbers have them at any shift.
 pub const MIN_SCORE: i32 = 24;
+
 /// Bytes over which two shifts are compared.
 const CONTEST: usize = 96;
+
 /// By how much the score of another shift must be better.
 const MARGIN: i32 = 12;
+
 /// How far from a copy's shift the next one's is searched for first: so many bytes, and so many words of eight bytes.
 const NEAR_BYTES: i64 = 32;
+
 const NEAR_WORDS: i64 = 30;
+
 const REACH: usize = 8 * NEAR_WORDS as usize;
+
 /// Bytes over which shifts near the last one are compared, and the score that one must have there.
 const PROBE: usize = 64;
+
 const MIN_PROBE: i32 = 8;
-/// Differences that are remembered, each in the only slot where it may be kept.
-const DELTAS: usize = 32;
-/// What a number is worth that differs by a remembered amount, beside its equal bytes.
-const REPEATED: i32 = 2;
+
 /// Copies of the same shift that are closer than this are one.
 const JOIN: u32 = 64;
 
@@ -289,180 +299,6 @@ impl<'a> Aligner<'a> {
         }
         Ok((best_len as u32, best))
     }
-}
-
-/// How far the bytes from two places on resemble each other.
-#[derive(Default)]
-struct Reach {
-    /// Bytes that were compared, and their score.
-    len: usize,
-    score: i32,
-    best: i32,
-    best_len: usize,
-    deltas: Deltas,
-}
-
-/// Why two slices were not compared any further.
-enum End {
-    /// They were compared to their end.
-    Slice,
-    /// Their score fell too far below the best.
-    Different,
-    /// The target has an anchor of another shift here.
-    Rival(Hint),
-}
-
-impl Reach {
-    /// Compares slices of the same length; the target's bytes begin at `at`.
-    #[inline]
-    fn advance(&mut self, ours: &[u8], theirs: &[u8], at: u32, rivals: &mut Rivals<'_>) -> End {
-        let (ours_words, ours_tail) = words(ours);
-        let (theirs_words, theirs_tail) = words(theirs);
-        for (a, b) in ours_words.zip(theirs_words) {
-            self.len += 8;
-            let (a, b) = (word(a), word(b));
-            if a == b {
-                self.score += nonzero_bytes(a) as i32;
-                continue;
-            }
-            self.add_different(a, b);
-            if self.score < self.best - PATIENCE {
-                return End::Different;
-            }
-            if let Some(rival) = rivals.next_before(at + self.len as u32) {
-                return End::Rival(rival);
-            }
-        }
-        for (a, b) in ours_tail.iter().zip(theirs_tail) {
-            self.len += 1;
-            self.score += byte_score(*a, *b);
-        }
-        self.note_best();
-        End::Slice
-    }
-
-    /// Adds the score of words that differ, the last ones of the bytes that were compared.
-    #[inline]
-    fn add_different(&mut self, a: u64, b: u64) {
-        // The best is looked at only before bytes that differ, and at the end.
-        let equal = (a ^ b).trailing_zeros() & !7;
-        let first = nonzero_bytes(a & ((1 << equal) - 1)) as i32;
-        if self.score + first >= self.best {
-            self.best = self.score + first;
-            self.best_len = self.len - 8 + equal as usize / 8;
-        }
-        self.score += self.deltas.score(a, b);
-    }
-
-    #[inline]
-    fn note_best(&mut self) {
-        if self.score >= self.best {
-            (self.best, self.best_len) = (self.score, self.len);
-        }
-    }
-}
-
-/// Anchors behind a seed, of which some have other shifts.
-struct Rivals<'a> {
-    found: &'a [Hint],
-    next: usize,
-    /// The seed's shift.
-    own: i64,
-}
-
-impl Rivals<'_> {
-    /// Takes the next anchor if it is before `here`, has another shift and is not alone with it.
-    #[inline]
-    fn next_before(&mut self, here: u32) -> Option<Hint> {
-        while self
-            .found
-            .get(self.next)
-            .is_some_and(|(place, _)| place + ANCHOR_LEN as u32 + 8 <= here)
-        {
-            self.next += 1;
-        }
-        let other = *self.found.get(self.next)?;
-        let is_rival = other.0 < here
-            && shift(other.0, other.1) != self.own
-            && is_backed(self.found, self.next);
-        is_rival.then(|| {
-            self.next += 1;
-            other
-        })
-    }
-}
-
-/// Returns the whole words of a slice, and the rest.
-#[inline]
-fn words(bytes: &[u8]) -> (std::slice::ChunksExact<'_, u8>, &[u8]) {
-    let chunks = bytes.chunks_exact(8);
-    let rest = chunks.remainder();
-    (chunks, rest)
-}
-
-#[inline]
-fn word(bytes: &[u8]) -> u64 {
-    Words(bytes).le64(0)
-}
-
-/// Differences of numbers of four bytes that were seen last.
-///
-/// Where entries were added to a table or functions to a program, offsets and indexes grow by the same few amounts over and over. Such a number has
-/// few equal bytes, but the coded difference repeats and costs next to nothing.
-#[derive(Default)]
-struct Deltas {
-    slots: [u32; DELTAS],
-}
-
-impl Deltas {
-    /// Returns the score of two words: equal bytes other than zero, less different ones, but those of a number that differs by a repeated amount.
-    #[inline]
-    fn score(&mut self, a: u64, b: u64) -> i32 {
-        let half = |word: u64| [word as u32, (word >> 32) as u32];
-        let halves = half(a).into_iter().zip(half(b));
-        let changed = halves.filter(|(a, b)| a != b);
-        let cost: i32 = changed.map(|(a, b)| self.cost(a, b)).sum();
-        nonzero_bytes(a | b) as i32 - cost
-    }
-
-    /// Returns what two different numbers take from the score.
-    #[inline]
-    fn cost(&mut self, a: u32, b: u32) -> i32 {
-        let delta = a.wrapping_sub(b);
-        let slot = (delta.wrapping_mul(0x9e37_79b1) >> (32 - DELTAS.ilog2())) as usize;
-        let different = nonzero_bytes(u64::from(a ^ b)) as i32;
-        if std::mem::replace(&mut self.slots[slot], delta) == delta {
-            different - REPEATED
-        } else {
-            2 * different
-        }
-    }
-}
-
-fn byte_score(a: u8, b: u8) -> i32 {
-    match a == b {
-        true => i32::from(a != 0),
-        false => -1,
-    }
-}
-
-/// Returns whether two pieces have a number of four bytes in common, other than zero, at the same place. Most shifts that are tried are ruled out by
-/// that in a fraction of the time that their score takes.
-fn shares_number(ours: &[u8], theirs: &[u8]) -> bool {
-    let pairs = ours.chunks_exact(4).zip(theirs.chunks_exact(4));
-    pairs.fold(false, |any, (a, b)| any | (a == b && a != [0; 4]))
-}
-
-/// Returns the score of pieces of the same length.
-fn score(ours: &[u8], theirs: &[u8]) -> i32 {
-    let (ours, our_rest) = words(ours);
-    let (theirs, their_rest) = words(theirs);
-    let mut deltas = Deltas::default();
-    let whole = ours
-        .zip(theirs)
-        .map(|(a, b)| deltas.score(word(a), word(b)));
-    let bytes = our_rest.iter().zip(their_rest);
-    whole.sum::<i32>() + bytes.map(|(a, b)| byte_score(*a, *b)).sum::<i32>()
 }
 
 fn shift(at: u32, from: u64) -> i64 {

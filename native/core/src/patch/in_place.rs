@@ -19,7 +19,8 @@ use diffcache_base::output::sync_parent;
 use rustix::fs::{copy_file_range, fallocate, flock, FallocateFlags, FlockOperation};
 use rustix::io::retry_on_intr;
 
-use super::apply::{ApplyStats, Build, STEP_BLOCKS};
+use super::apply::ApplyStats;
+use super::build::{Build, STEP_BLOCKS};
 use super::format::Header;
 use super::reader::PatchFile;
 use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};

@@ -11,6 +11,7 @@
 //! [`format::MAX_FRAMES`] and [`CreateOptions`].
 
 pub mod apply;
+mod build;
 mod compare;
 mod compress;
 pub mod create;

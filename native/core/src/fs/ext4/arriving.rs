@@ -1,6 +1,6 @@
 //! The files of ext4 whose inodes are here, while other parts of it are not.
 
-use super::super::arriving::{Blocks, FilePiece, Files, Keeper};
+use super::super::blocks::{Blocks, FilePiece, Files, Keeper};
 use super::super::{refuse, Range, Refusal, Volume};
 use super::files::piece;
 use super::inodes::{Inode, InodeKind, Node, INODE_LEN};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use diffcache_base::words::Words;
 
-use super::super::files::{Budget, Contents, Found, Kind, Piece};
+use super::super::contents::{Budget, Contents, Found, Kind, Piece};
 use super::super::{refuse, Refusal, Volume};
 use super::inodes::{InodeKind, Reader, Run};
 use super::Layout;

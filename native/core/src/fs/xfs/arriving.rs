@@ -6,7 +6,7 @@
 
 use diffcache_base::words::Words;
 
-use super::super::arriving::{Blocks, FilePiece, Files, Keeper};
+use super::super::blocks::{Blocks, FilePiece, Files, Keeper};
 use super::super::{refuse, Range, Refusal, Volume};
 use super::Layout;
 

@@ -1,23 +1,34 @@
 //! Saving a disk: one call compares it with a version, and writes the packs and the map that make it a version of its own.
 
+pub mod compare;
+pub mod disk;
+pub mod groups;
+pub mod journal;
+mod overlay;
+pub mod scan;
+pub mod scan_state;
+pub mod spool;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use diffcache_core::task::Task;
 
-use crate::compare::{differences, Reference};
-use crate::disk::{DiskSource, Location, View};
 use crate::error::{Result, VersionsError};
-use crate::groups::Regrouping;
-use crate::journal::{Interrupted, Journal};
-use crate::map::{push_run, BlockRef, MapFile, NodeRef, Run};
-use crate::pack::{PackOptions, PackSet, Written};
-use crate::scan::{self, overlay, NewPacks, Scan, Target};
-use crate::scan_state::ScanState;
-use crate::spool::{Spool, SPOOLED};
+use crate::save::compare::{differences, Reference};
+use crate::save::disk::{DiskSource, Location, View};
+use crate::save::groups::Regrouping;
+use crate::save::journal::{Interrupted, Journal};
+use crate::save::overlay::overlay;
+use crate::save::scan::{NewPacks, Scan, Target};
+use crate::save::scan_state::ScanState;
+use crate::save::spool::{Spool, SPOOLED};
+use crate::store::map::MapFile;
+use crate::store::nodes::{push_run, BlockRef, NodeRef, Run};
+use crate::store::pack_set::{PackOptions, PackSet, Written};
+use crate::store::tree;
 use crate::store::Store;
-use crate::tree;
 
 /// Where a save writes its files, and the numbers that they get.
 #[derive(Debug, Clone)]

@@ -7,10 +7,10 @@ use diffcache_core::manifest::is_zero;
 use diffcache_core::source::{data_after, ReadAt};
 use diffcache_core::task::{for_each_piece, Task};
 
-use crate::codec::{Cursor, VERSION};
-use crate::crypt::{Cipher, Name, NAME_LEN};
 use crate::error::Result;
-use crate::pack::checked;
+use crate::store::codec::{Cursor, VERSION};
+use crate::store::crypt::{Cipher, Name, NAME_LEN};
+use crate::store::pack_index::checked;
 
 const MAGIC: &[u8; 8] = b"DCVBASE1";
 const ZERO: Name = [0; NAME_LEN];

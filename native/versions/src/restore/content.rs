@@ -4,8 +4,8 @@ use diffcache_core::source::{ReadAt, SourceError};
 use diffcache_qcow2::Image as Base;
 
 use crate::error::VersionsError;
-use crate::map::NodeRef;
 use crate::restore::Image;
+use crate::store::nodes::NodeRef;
 use crate::store::Store;
 
 /// A version's content, with the store that it is in.

@@ -9,10 +9,10 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use crate::error::{Result, VersionsError};
-use crate::map::{BlockRef, NodeRef};
-use crate::spool::SPOOLED;
+use crate::save::spool::SPOOLED;
+use crate::store::nodes::{BlockRef, NodeRef};
+use crate::store::tree;
 use crate::store::Store;
-use crate::tree;
 
 /// A read that does not follow the one before counts as so many bytes of sequential reading. Restores read each frame once, and frames of
 /// one version are in the order of the disk: the cost is that frames have blocks that the version does not need, which is counted apart. Of

@@ -11,7 +11,7 @@ use diffcache_nbd::negotiation::choose;
 use diffcache_nbd::protocol::{Command, Reply, Request};
 
 use crate::error::{Result, VersionsError};
-use crate::in_place::Writer;
+use crate::restore::in_place::Writer;
 
 const MAX_ZEROES: u64 = 1 << 30;
 /// Requests without a reply; what a server answers to them fits into the socket's buffer.

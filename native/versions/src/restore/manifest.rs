@@ -6,11 +6,11 @@ use diffcache_core::manifest::{
 use diffcache_core::source::data_pieces;
 use diffcache_core::task::{for_each_piece, Task};
 
-use crate::content::read;
 use crate::error::{Result, VersionsError};
-use crate::map::NodeRef;
+use crate::restore::content::read;
 use crate::restore::Image;
-use crate::tree;
+use crate::store::nodes::NodeRef;
+use crate::store::tree;
 
 /// A tree whose manifest is known: that of another version of the same base image, or all the base image's blocks.
 pub struct Known<'a> {

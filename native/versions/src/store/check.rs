@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use diffcache_core::task::{for_each_piece, Task};
 
-use crate::crypt::Name;
 use crate::error::{Result, VersionsError};
-use crate::map::{BlockRef, NodeRef, HEIGHT};
-use crate::pack::{
-    decode_frame, pack_header, Encoder, PackIndex, PackWriter, Written, FRAME_BLOCKS, PACK_HEADER,
-};
+use crate::store::crypt::Name;
+use crate::store::frames::{decode_frame, Encoder};
+use crate::store::nodes::{BlockRef, NodeRef, HEIGHT};
+use crate::store::pack_index::{PackIndex, FRAME_BLOCKS, PACK_HEADER};
+use crate::store::pack_set::{pack_header, PackWriter, Written};
+use crate::store::tree::Live;
 use crate::store::{Pack, Store};
-use crate::tree::Live;
 
 /// What is wrong with a pack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,5 +1,10 @@
 //! Restoring versions: to a raw file, or to a qcow2 file with or without a backing file.
 
+pub mod content;
+pub mod in_place;
+pub mod manifest;
+pub mod nbd;
+
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,9 +17,9 @@ use diffcache_qcow2::header::Backing;
 use diffcache_qcow2::writer::{Content as Kind, Layout, CLUSTER, TABLE_CLUSTERS};
 
 use crate::error::{Result, VersionsError};
-use crate::map::{BlockRef, NodeRef, Run};
+use crate::store::nodes::{BlockRef, NodeRef, Run};
+use crate::store::tree;
 use crate::store::Store;
-use crate::tree;
 
 /// Bytes of a disk that one thread puts together at a time.
 const WINDOW: u64 = 4 << 20;

@@ -5,10 +5,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::crypt::{Cipher, Name, SEAL_LEN};
 use crate::error::{Result, VersionsError};
-use crate::map::BlockRef;
-use crate::pack::{Packed, CHECK_LEN};
+use crate::store::crypt::{Cipher, Name, SEAL_LEN};
+use crate::store::nodes::BlockRef;
+use crate::store::pack_index::CHECK_LEN;
+use crate::store::pack_set::Packed;
 use crate::store::Store;
 
 /// The pack number of blocks that are not in a pack yet; their slot is their position in the spool.

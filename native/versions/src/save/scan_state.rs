@@ -1,6 +1,6 @@
 //! The state of a scan: what was read so far, and what was found in it. A scan returns it; a journal keeps it.
 
-use crate::map::Run;
+use crate::store::nodes::Run;
 
 /// How many blocks were found to be what.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,17 +2,17 @@
 
 use diffcache_core::task::Task;
 
-use crate::base::{BaseBlock, BaseIndex};
-use crate::crypt::Name;
-use crate::disk::{DiskSource, SnapshotId, View};
 use crate::error::{Result, VersionsError};
-use crate::groups::stored_blocks;
-use crate::map::{BlockRef, NodeRef};
-use crate::scan::{self, Parent, Scan, Target};
-use crate::scan_state::ScanState;
-use crate::spool::SPOOLED;
+use crate::save::disk::{DiskSource, SnapshotId, View};
+use crate::save::groups::stored_blocks;
+use crate::save::scan::{self, Parent, Scan, Target};
+use crate::save::scan_state::ScanState;
+use crate::save::spool::SPOOLED;
+use crate::store::base::{BaseBlock, BaseIndex};
+use crate::store::crypt::Name;
+use crate::store::nodes::{BlockRef, NodeRef};
+use crate::store::tree;
 use crate::store::Store;
-use crate::tree;
 
 /// A version that a disk is compared with.
 #[derive(Debug, Clone)]

@@ -9,20 +9,22 @@ use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::is_zero;
 use diffcache_core::task::{for_each_piece, Task};
 
-use crate::base::{BaseBlock, BaseIndex};
-use crate::crypt::Name;
-use crate::disk::{Location, Region, View, PIECE};
 use crate::error::{Result, VersionsError};
-use crate::journal::Journal;
-use crate::map::{push_run, BlockRef, NodeRef, Run, MAX_BLOCKS};
-use crate::pack::{PackSet, Unpacked};
-use crate::scan_state::ScanState;
-use crate::spool::{Spool, SPOOLED};
+use crate::save::disk::{Location, Region, View, PIECE};
+use crate::save::journal::Journal;
+use crate::save::overlay::settle;
+use crate::save::scan_state::ScanState;
+use crate::save::spool::{Spool, SPOOLED};
+use crate::store::base::{BaseBlock, BaseIndex};
+use crate::store::crypt::Name;
+use crate::store::nodes::{push_run, BlockRef, NodeRef, Run, MAX_BLOCKS};
+use crate::store::pack_set::{PackSet, Unpacked};
+use crate::store::tree;
 use crate::store::Store;
-use crate::tree;
 
 /// Pieces that are read before what is new in them is written.
 const BATCH: usize = 32;
+
 /// Bytes that are read before a long save records its state.
 pub const INTERVAL: u64 = 64 << 20;
 
@@ -283,59 +285,6 @@ fn resize(scan: &Scan<'_>, runs: &mut Vec<Run>) {
     });
 }
 
-/// Later runs win; what `resize` put first gives way to what was read.
-fn settle(runs: Vec<Run>) -> Vec<Run> {
-    let ordered = runs.windows(2).all(|pair| pair[0].end() <= pair[1].start);
-    match runs.split_first() {
-        Some((first, rest)) if !ordered => overlay(std::slice::from_ref(first), rest),
-        _ => runs,
-    }
-}
-
-/// `upper` laid over `lower`; both ascending.
-pub fn overlay(lower: &[Run], upper: &[Run]) -> Vec<Run> {
-    let mut out = Vec::with_capacity(lower.len() + upper.len());
-    let mut upper = upper.iter().peekable();
-    for low in lower {
-        let mut at = low.start;
-        while let Some(up) = upper.peek() {
-            if up.start >= low.end() {
-                break;
-            }
-            if let Some(run) = low.clip(at, up.start) {
-                push_run(&mut out, run);
-            }
-            push_run(&mut out, **up);
-            at = at.max(up.end());
-            upper.next();
-        }
-        if let Some(run) = low.clip(at, low.end()) {
-            push_run(&mut out, run);
-        }
-        // An upper run that covers the end of this run hides the start of the next, too.
-        if at > low.end() {
-            return overlay_rest(lower, out, upper.copied().collect());
-        }
-    }
-    for up in upper {
-        push_run(&mut out, *up);
-    }
-    out
-}
-
-/// The rest of an overlay, after an upper run that reached beyond its lower one.
-fn overlay_rest(lower: &[Run], mut out: Vec<Run>, upper: Vec<Run>) -> Vec<Run> {
-    let at = out.last().map_or(0, Run::end);
-    let rest: Vec<Run> = lower
-        .iter()
-        .filter_map(|run| run.clip(at, u64::MAX))
-        .collect();
-    for run in overlay(&rest, &upper) {
-        push_run(&mut out, run);
-    }
-    out
-}
-
 impl Scan<'_> {
     /// Finds what the parent does not have in some regions.
     fn at(&self, regions: &[Region], buffers: &Buffers) -> Result<Piece> {
@@ -481,49 +430,4 @@ fn take(
         push_run(runs, run);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn some_runs() -> impl Strategy<Value = Vec<Run>> {
-        proptest::collection::vec((0u64..5, 1u64..9, 0u32..3), 0..8).prop_map(|parts| {
-            let (mut out, mut at) = (Vec::new(), 0);
-            for (gap, len, pack) in parts {
-                let start = at + gap;
-                let at_pack = BlockRef::Stored { pack, slot: 7 };
-                out.push(Run {
-                    start,
-                    len,
-                    at: at_pack,
-                });
-                at = start + len;
-            }
-            out
-        })
-    }
-
-    fn paint(runs: &[Run], canvas: &mut [Option<BlockRef>]) {
-        for run in runs {
-            for i in 0..run.len {
-                canvas[(run.start + i) as usize] = Some(run.at.plus(i));
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn overlays_are_what_painting_gives(lower in some_runs(), upper in some_runs()) {
-            let mut wanted = vec![None; 128];
-            paint(&lower, &mut wanted);
-            paint(&upper, &mut wanted);
-            let laid = overlay(&lower, &upper);
-            prop_assert!(laid.windows(2).all(|pair| pair[0].end() <= pair[1].start));
-            let mut got = vec![None; 128];
-            paint(&laid, &mut got);
-            prop_assert_eq!(got, wanted);
-        }
-    }
 }

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::map::{
-    encode_inner, encode_leaf, push_run, span, BlockRef, MapFile, Maps, NodeRef, Run, HEIGHT,
+use crate::store::map::{MapFile, Maps};
+use crate::store::nodes::{
+    encode_inner, encode_leaf, push_run, span, BlockRef, NodeRef, Run, HEIGHT,
 };
 
 /// Calls `each` with the runs of blocks `from..to` of a tree, in order.

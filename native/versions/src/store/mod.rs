@@ -1,24 +1,40 @@
 //! What a store holds, as one process sees it: packs, maps, base images, and the blocks in them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+pub mod base;
+mod cache;
+pub mod check;
+pub mod codec;
+pub mod crypt;
+pub mod frames;
+pub mod map;
+pub mod nodes;
+pub mod pack_index;
+pub mod pack_set;
+mod table;
+#[cfg(test)]
+mod tests;
+pub mod tree;
+
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use diffcache_base::locks::Unpoisoned;
-use diffcache_base::words::Words;
 use diffcache_core::source::open_file;
 
-use crate::base::BaseIndex;
-use crate::crypt::{Cipher, Name, NAME_LEN};
 use crate::error::{Result, VersionsError};
-use crate::map::{BlockRef, Maps};
-use crate::pack::{decode_frame, PackIndex, Written};
+use crate::store::base::BaseIndex;
+use crate::store::crypt::{Cipher, Name};
+use crate::store::frames::decode_frame;
+use crate::store::map::Maps;
+use crate::store::nodes::BlockRef;
+use crate::store::pack_index::PackIndex;
+use crate::store::pack_set::Written;
 
-/// Decompressed frames kept in memory, in bytes, unless it is said otherwise: while a disk is put together from its start to its end,
-/// each of a hundred older versions has a frame open.
-const CACHE_BYTES: usize = 256 << 20;
+use self::cache::Cache;
+use self::table::Table;
 
 /// Reads packs that are not local files.
 pub trait Remote: Send + Sync {
@@ -369,248 +385,5 @@ fn unreadable(pack: &Pack, path: &std::path::Path, error: std::io::Error) -> Ver
             name: path.display().to_string(),
             source: error,
         },
-    }
-}
-
-/// The frames used last, by second chance: what was used since it last came to the front of the queue goes to its end once more.
-struct Cache {
-    frames: HashMap<(u32, usize), Cached>,
-    order: VecDeque<(u32, usize)>,
-    bytes: usize,
-    limit: usize,
-}
-
-impl Default for Cache {
-    fn default() -> Cache {
-        Cache {
-            frames: HashMap::new(),
-            order: VecDeque::new(),
-            bytes: 0,
-            limit: CACHE_BYTES,
-        }
-    }
-}
-
-struct Cached {
-    frame: Arc<Vec<u8>>,
-    used: bool,
-}
-
-impl Cache {
-    fn get(&mut self, key: (u32, usize)) -> Option<Arc<Vec<u8>>> {
-        self.frames.get_mut(&key).map(|cached| {
-            cached.used = true;
-            Arc::clone(&cached.frame)
-        })
-    }
-
-    fn put(&mut self, key: (u32, usize), frame: Arc<Vec<u8>>) {
-        self.bytes += frame.len();
-        let used = false;
-        if let Some(old) = self.frames.insert(key, Cached { frame, used }) {
-            self.bytes -= old.frame.len();
-            return;
-        }
-        self.order.push_back(key);
-        while self.bytes > self.limit {
-            let Some(oldest) = self.order.pop_front() else {
-                return;
-            };
-            match self.frames.get_mut(&oldest) {
-                Some(cached) if cached.used => {
-                    cached.used = false;
-                    self.order.push_back(oldest);
-                }
-                Some(cached) => {
-                    self.bytes -= cached.frame.len();
-                    self.frames.remove(&oldest);
-                }
-                None => {}
-            }
-        }
-    }
-}
-
-/// Where blocks are, by name: open addressing, one word for each block. A word has the pack's place in the list (24 bits), the block's
-/// rank (24 bits) and 16 bits of the name; zero is empty.
-struct Table {
-    words: Vec<u64>,
-    ids: Vec<u32>,
-}
-
-impl Table {
-    fn build(packs: &BTreeMap<u32, Pack>) -> Table {
-        let blocks: usize = packs.values().map(|pack| pack.index.names.len()).sum();
-        let mut table = Table {
-            words: vec![0; (blocks * 2).next_power_of_two().max(16)],
-            ids: packs.keys().copied().collect(),
-        };
-        for (place, pack) in packs.values().enumerate().take((1 << 24) - 1) {
-            for (rank, name) in pack.index.names.iter().enumerate() {
-                let word = (place as u64 + 1) << 40 | (rank as u64) << 16 | u64::from(tag(name));
-                table.insert(home(name), word);
-            }
-        }
-        table
-    }
-
-    fn insert(&mut self, home: u64, word: u64) {
-        let mask = self.words.len() - 1;
-        let mut at = home as usize & mask;
-        while self.words[at] != 0 {
-            at = (at + 1) & mask;
-        }
-        self.words[at] = word;
-    }
-
-    fn find(&self, packs: &BTreeMap<u32, Pack>, name: &Name) -> Option<BlockRef> {
-        let mask = self.words.len() - 1;
-        let mut at = home(name) as usize & mask;
-        while self.words[at] != 0 {
-            let word = self.words[at];
-            if word as u16 == tag(name) {
-                let id = self.ids[(word >> 40) as usize - 1];
-                let rank = (word >> 16 & 0xff_ffff) as u32;
-                let index = &packs.get(&id)?.index;
-                if index.names.get(rank as usize) == Some(name) {
-                    return Some(BlockRef::Stored {
-                        pack: id,
-                        slot: index.slot(rank),
-                    });
-                }
-            }
-            at = (at + 1) & mask;
-        }
-        None
-    }
-}
-
-fn home(name: &Name) -> u64 {
-    Words(name).le64(0)
-}
-
-fn tag(name: &Name) -> u16 {
-    Words(name).le16(NAME_LEN - 2)
-}
-
-#[cfg(test)]
-mod tests {
-    use diffcache_core::task::Task;
-
-    use super::*;
-    use crate::check::{compact, repack, verify_pack};
-    use crate::map::{MapFile, NodeRef, Run};
-    use crate::pack::{PackOptions, PackSet};
-    use crate::tree::{update, Live};
-
-    const OLD: [u8; 32] = [1; 32];
-    const NEW: [u8; 32] = [2; 32];
-    const SIZE: usize = 4096;
-
-    fn blocks() -> Vec<Vec<u8>> {
-        (1..6).map(|each| vec![each; SIZE]).collect()
-    }
-
-    /// A store with one pack, which was written with the old key.
-    fn store(dir: &std::path::Path, key: &[u8; 32]) -> (Store, Written) {
-        let mut store = Store::new(SIZE as u32, Some(&OLD)).unwrap();
-        let options = PackOptions {
-            dir: dir.to_path_buf(),
-            block_size: SIZE as u32,
-            level: 3,
-        };
-        let mut packs = PackSet::new(options, &store.cipher, 1);
-        for block in blocks() {
-            let name = store.cipher.name(&block);
-            packs.push(name, &block, &Task::default()).unwrap();
-        }
-        let written = packs.finish(&Task::default()).unwrap().remove(0);
-        if *key != OLD {
-            store = Store::new(SIZE as u32, Some(key)).unwrap();
-            store.set_keys(2, &[(1, OLD)]);
-        }
-        add(&mut store, &written, 1);
-        (store, written)
-    }
-
-    fn add(store: &mut Store, written: &Written, key: u32) {
-        let index = std::fs::read(&written.index).unwrap();
-        let place = Place::File(written.data.clone());
-        store.add_pack(1, 1, &index, place, key).unwrap();
-    }
-
-    /// What a version needs that has all five blocks.
-    fn live() -> Live {
-        let (maps, mut map) = (Maps::default(), MapFile::new(1, 0));
-        let run = Run {
-            start: 0,
-            len: 5,
-            at: BlockRef::Stored { pack: 1, slot: 0 },
-        };
-        let root = update(&maps, NodeRef::Zero, &[run], &mut map).unwrap();
-        maps.insert(Arc::new(map));
-        let mut live = Live::default();
-        live.add(&maps, root).unwrap();
-        live
-    }
-
-    #[test]
-    fn blocks_of_a_former_key_are_found_and_compared() {
-        let dir = tempfile::tempdir().unwrap();
-        let (store, _) = store(dir.path(), &NEW);
-        for (slot, block) in (0..).zip(blocks()) {
-            let name = store.cipher.name(&block);
-            let at = BlockRef::Stored { pack: 1, slot };
-            assert_eq!(store.find(&name), None);
-            assert_eq!(store.find_block(&name, &block), Some(at));
-            assert!(store.holds(1, slot, &name, &block).unwrap());
-            assert!(!store.holds(1, (slot + 1) % 5, &name, &block).unwrap());
-            assert_eq!(store.present_name(1, slot).unwrap(), name);
-        }
-        assert_eq!(store.find_block(&[0; NAME_LEN], &[9; SIZE]), None);
-    }
-
-    #[test]
-    fn a_pack_written_again_has_the_present_key_only() {
-        let dir = tempfile::tempdir().unwrap();
-        let (mut store, _) = store(dir.path(), &NEW);
-        for again in [compact, repack] {
-            let next = tempfile::tempdir().unwrap();
-            let task = Task::default();
-            let written = again(&store, 1, &live(), next.path(), 3, &task).unwrap();
-            add(&mut store, &written, 2);
-            let length = written.data_len;
-            assert!(verify_pack(&store, 1, length, &task)
-                .unwrap()
-                .reasons
-                .is_empty());
-            for (slot, block) in (0..).zip(blocks()) {
-                let mut out = vec![0; SIZE];
-                store.read_block(1, slot, &mut out).unwrap();
-                assert_eq!(out, block);
-                assert_eq!(*store.name(1, slot).unwrap(), store.cipher.name(&block));
-            }
-            // With the old key no frame opens, and no name is that of a known block.
-            let mut old = Store::new(SIZE as u32, Some(&OLD)).unwrap();
-            add(&mut old, &written, 1);
-            assert_eq!(verify_pack(&old, 1, length, &task).unwrap().slots.len(), 5);
-            for block in blocks() {
-                assert_eq!(old.find(&old.cipher.name(&block)), None);
-            }
-            let (again, _) = self::store(dir.path(), &NEW);
-            store = again;
-        }
-    }
-
-    #[test]
-    fn a_retired_key_is_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let (_, written) = store(dir.path(), &OLD);
-        let mut store = Store::new(SIZE as u32, Some(&NEW)).unwrap();
-        store.set_keys(3, &[]);
-        let index = std::fs::read(&written.index).unwrap();
-        let place = Place::File(written.data);
-        let error = store.add_pack(1, 1, &index, place, 1).unwrap_err();
-        assert!(error.to_string().contains("retired"), "{error}");
     }
 }

@@ -9,12 +9,14 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 
-use crate::codec::Cursor;
-use crate::crypt::{Cipher, Name, NAME_LEN};
 use crate::error::{Result, VersionsError};
-use crate::map::{BlockRef, Run};
-use crate::pack::{frame_check, Packed, Unpacked, CHECK_LEN};
-use crate::scan_state::{Counts, ScanState};
+use crate::save::scan_state::{Counts, ScanState};
+use crate::store::codec::Cursor;
+use crate::store::crypt::{Cipher, Name, NAME_LEN};
+use crate::store::frames::frame_check;
+use crate::store::nodes::{BlockRef, Run};
+use crate::store::pack_index::CHECK_LEN;
+use crate::store::pack_set::{Packed, Unpacked};
 
 const MAGIC: &[u8; 8] = b"DCVSAVE1";
 const KEY_LEN: usize = 32;

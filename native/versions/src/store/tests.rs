@@ -1,0 +1,122 @@
+//! Tests of stores whose key is replaced.
+
+use crate::store::crypt::NAME_LEN;
+use diffcache_core::task::Task;
+
+use super::*;
+use crate::store::check::{compact, repack, verify_pack};
+use crate::store::map::MapFile;
+use crate::store::nodes::{NodeRef, Run};
+use crate::store::pack_set::{PackOptions, PackSet};
+use crate::store::tree::{update, Live};
+
+const OLD: [u8; 32] = [1; 32];
+const NEW: [u8; 32] = [2; 32];
+const SIZE: usize = 4096;
+
+fn blocks() -> Vec<Vec<u8>> {
+    (1..6).map(|each| vec![each; SIZE]).collect()
+}
+
+/// A store with one pack, which was written with the old key.
+fn store(dir: &std::path::Path, key: &[u8; 32]) -> (Store, Written) {
+    let mut store = Store::new(SIZE as u32, Some(&OLD)).unwrap();
+    let options = PackOptions {
+        dir: dir.to_path_buf(),
+        block_size: SIZE as u32,
+        level: 3,
+    };
+    let mut packs = PackSet::new(options, &store.cipher, 1);
+    for block in blocks() {
+        let name = store.cipher.name(&block);
+        packs.push(name, &block, &Task::default()).unwrap();
+    }
+    let written = packs.finish(&Task::default()).unwrap().remove(0);
+    if *key != OLD {
+        store = Store::new(SIZE as u32, Some(key)).unwrap();
+        store.set_keys(2, &[(1, OLD)]);
+    }
+    add(&mut store, &written, 1);
+    (store, written)
+}
+
+fn add(store: &mut Store, written: &Written, key: u32) {
+    let index = std::fs::read(&written.index).unwrap();
+    let place = Place::File(written.data.clone());
+    store.add_pack(1, 1, &index, place, key).unwrap();
+}
+
+/// What a version needs that has all five blocks.
+fn live() -> Live {
+    let (maps, mut map) = (Maps::default(), MapFile::new(1, 0));
+    let run = Run {
+        start: 0,
+        len: 5,
+        at: BlockRef::Stored { pack: 1, slot: 0 },
+    };
+    let root = update(&maps, NodeRef::Zero, &[run], &mut map).unwrap();
+    maps.insert(Arc::new(map));
+    let mut live = Live::default();
+    live.add(&maps, root).unwrap();
+    live
+}
+
+#[test]
+fn blocks_of_a_former_key_are_found_and_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = store(dir.path(), &NEW);
+    for (slot, block) in (0..).zip(blocks()) {
+        let name = store.cipher.name(&block);
+        let at = BlockRef::Stored { pack: 1, slot };
+        assert_eq!(store.find(&name), None);
+        assert_eq!(store.find_block(&name, &block), Some(at));
+        assert!(store.holds(1, slot, &name, &block).unwrap());
+        assert!(!store.holds(1, (slot + 1) % 5, &name, &block).unwrap());
+        assert_eq!(store.present_name(1, slot).unwrap(), name);
+    }
+    assert_eq!(store.find_block(&[0; NAME_LEN], &[9; SIZE]), None);
+}
+
+#[test]
+fn a_pack_written_again_has_the_present_key_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, _) = store(dir.path(), &NEW);
+    for again in [compact, repack] {
+        let next = tempfile::tempdir().unwrap();
+        let task = Task::default();
+        let written = again(&store, 1, &live(), next.path(), 3, &task).unwrap();
+        add(&mut store, &written, 2);
+        let length = written.data_len;
+        assert!(verify_pack(&store, 1, length, &task)
+            .unwrap()
+            .reasons
+            .is_empty());
+        for (slot, block) in (0..).zip(blocks()) {
+            let mut out = vec![0; SIZE];
+            store.read_block(1, slot, &mut out).unwrap();
+            assert_eq!(out, block);
+            assert_eq!(*store.name(1, slot).unwrap(), store.cipher.name(&block));
+        }
+        // With the old key no frame opens, and no name is that of a known block.
+        let mut old = Store::new(SIZE as u32, Some(&OLD)).unwrap();
+        add(&mut old, &written, 1);
+        assert_eq!(verify_pack(&old, 1, length, &task).unwrap().slots.len(), 5);
+        for block in blocks() {
+            assert_eq!(old.find(&old.cipher.name(&block)), None);
+        }
+        let (again, _) = self::store(dir.path(), &NEW);
+        store = again;
+    }
+}
+
+#[test]
+fn a_retired_key_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, written) = store(dir.path(), &OLD);
+    let mut store = Store::new(SIZE as u32, Some(&NEW)).unwrap();
+    store.set_keys(3, &[]);
+    let index = std::fs::read(&written.index).unwrap();
+    let place = Place::File(written.data);
+    let error = store.add_pack(1, 1, &index, place, 1).unwrap_err();
+    assert!(error.to_string().contains("retired"), "{error}");
+}
