@@ -317,7 +317,8 @@ install_editable() {
     local built program wheels=$VENV/.editable
     built=$(native_targets "$1")
     put "$built/lib_native.so" "$CHECKOUT/diffcache_openstack/_native.abi3.so"
-    rm -rf "$wheels"
+    # What a build of the package left has commands of a former commit.
+    rm -rf "$wheels" "$CHECKOUT"/*.egg-info
     mkdir "$wheels"
     "$VENV/bin/python" "$CHECKOUT/tools/lib/editable.py" "$CHECKOUT" \
         "$wheels" >/dev/null

@@ -38,25 +38,25 @@ class TestSnapshots(base.TestCase):
         for kind in ('snapshot', 'backup'):
             with self.assertLogs(snapshots.LOG.logger, 'INFO') as logs:
                 self.snapshots.begun(begun(kind))
-            self.volumes.flush.assert_called_once_with(mock.ANY, 'v1')
+            self.volumes.flush_volume.assert_called_once_with(mock.ANY, 'v1')
             self.assertIn(f'Volume v1 was flushed for {kind} n1',
                           logs.output[0])
-            self.volumes.flush.reset_mock()
+            self.volumes.flush_volume.reset_mock()
 
     def test_a_backup_of_a_snapshot_reads_no_volume(self):
         self.snapshots.begun(begun('backup', snapshot_id='s1'))
-        self.volumes.flush.assert_not_called()
+        self.volumes.flush_volume.assert_not_called()
         self.snapshots.begun(begun('backup', snapshot_id=None))
-        self.volumes.flush.assert_called_once()
+        self.volumes.flush_volume.assert_called_once()
 
     def test_a_volume_in_no_cache(self):
-        self.volumes.flush.side_effect = exceptions.NotFound('none')
+        self.volumes.flush_volume.side_effect = exceptions.NotFound('none')
         with self.assertNoLogs(snapshots.LOG.logger, 'INFO'):
             self.snapshots.begun(begun())
-        self.volumes.flush.assert_called_once()
+        self.volumes.flush_volume.assert_called_once()
 
     def test_a_host_that_does_not_answer(self):
-        self.volumes.flush.side_effect = exceptions.ServiceUnavailable('down')
+        self.volumes.flush_volume.side_effect = exceptions.ServiceUnavailable('down')
         with self.assertLogs(snapshots.LOG.logger, 'ERROR') as logs:
             # It is processed, and does not come again.
             self.snapshots.begun(begun())

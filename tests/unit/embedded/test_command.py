@@ -10,6 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import argparse
+import contextlib
+import io
 
 from diffcache_openstack.cmd.toolbox import testbed
 from diffcache_openstack.common import exceptions
@@ -33,14 +35,16 @@ class CommandTest(base.TestCase):
                          [host.capacity for host in hosts])
 
     def test_capacities_given(self):
-        hosts = self.hosts(['1MB', '2MiB'], 4096)
+        hosts = self.hosts([10 ** 6, 2 << 20], 4096)
         self.assertEqual([('host-1', 10 ** 6), ('host-2', 2 << 20)],
                          [(host.name, host.capacity) for host in hosts])
 
     def test_useless_capacity(self):
-        error = self.assertRaises(exceptions.InvalidInput, self.hosts,
-                                  ['much'], 4096)
-        self.assertIn('much', str(error))
+        parser = testbed.Run(None, None).get_parser('run')
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
+            self.assertRaises(SystemExit, parser.parse_args,
+                              ['a.raw', 'b.raw', '--capacity', 'much'])
+        self.assertIn("'much'", printed.getvalue())
 
     def test_image_that_does_not_exist(self):
         error = self.assertRaises(exceptions.NotFound, testbed.Run._image,

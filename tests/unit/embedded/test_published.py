@@ -40,7 +40,7 @@ class PublishedImagesTest(base.TestCase):
         self.images.publish(self.raw, 'a' * 64)
 
         def deliver(template, packed):
-            shutil.copy(self.images.file('a' * 64), packed)
+            shutil.copy(self.images.file('a' * 64), packed.path)
             return objects.Request(
                 id='5f0c5a1e-9a5e-4c7e-8a60-0d1ffcac4e00', template_id='a',
                 host='host-1', seconds=1.0, started_at=objects_base.now())

@@ -64,7 +64,7 @@ class TestSeed(base.TestCase):
         stream = self.repository.get_latest_run().get_subunit_stream()
         self.write_file('results/unit.subunit', stream.read())
         self.assertEqual({results.SKIPPED: len(TESTS)},
-                         results.count(self.directory / 'results'))
+                         results.read(self.directory / 'results').counts)
 
 
 class TestMeasure(base.TestCase):
