@@ -56,7 +56,8 @@ class TestSnapshots(base.TestCase):
         self.volumes.flush_volume.assert_called_once()
 
     def test_a_host_that_does_not_answer(self):
-        self.volumes.flush_volume.side_effect = exceptions.ServiceUnavailable('down')
+        self.volumes.flush_volume.side_effect = (
+            exceptions.ServiceUnavailable('down'))
         with self.assertLogs(snapshots.LOG.logger, 'ERROR') as logs:
             # It is processed, and does not come again.
             self.snapshots.begun(begun())

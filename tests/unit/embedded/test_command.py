@@ -44,7 +44,7 @@ class CommandTest(base.TestCase):
         with contextlib.redirect_stderr(io.StringIO()) as printed:
             self.assertRaises(SystemExit, parser.parse_args,
                               ['a.raw', 'b.raw', '--capacity', 'much'])
-        self.assertIn("'much'", printed.getvalue())
+        self.assertIn('"much"', printed.getvalue())
 
     def test_image_that_does_not_exist(self):
         error = self.assertRaises(exceptions.NotFound, testbed.Run._image,
