@@ -39,7 +39,8 @@ PRESENT = set(
     ' test timeout true truncate umount unshare'
     ' useradd'.split())
 # What this tree has, or its requirements.
-OWN = {'diffcache', 'diffcached', 'diffcache-ssdcached', 'swift-ring-builder'}
+OWN = {'diffcache', 'diffcached', 'diffcache-ssdcached', 'swift-ring-builder',
+       'uv'}
 # Programs and their packages.
 PROGRAMS = {
     'apt-ftparchive': 'apt-utils',

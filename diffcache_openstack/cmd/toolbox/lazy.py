@@ -93,23 +93,8 @@ def _hydrate(text: str) -> typing.Any:
 
 
 # Options of serve with their least and largest values.
-_TUNING = {'threshold': (0.001, 1e6), 'workers': (1, 64),
-           'restart_backoff': (0.01, 300.0)}
-
-
-def _tuning(name: str) -> typing.Callable[[str], float]:
-    """Return a parser of the values of an option."""
-    def parse(text: str) -> float:
-        # Loads oslo.config, which most runs do not need.
-        from diffcache_openstack.common import units
-        least, most = _TUNING[name]
-        kind = (units.Count if name == 'workers' else units.Number)(
-            min=least, max=most)
-        try:
-            return typing.cast(float, kind(text))
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-    return parse
+# Settings of the daemon that options of the same name override.
+_TUNING = ('threshold', 'workers', 'restart_backoff')
 
 
 def _group(name: str) -> int:
@@ -166,7 +151,7 @@ class Serve(quick.Command):
                           ' of [chunk, count, mean_us] as "profile" and 262144'
                           ' as "chunk", such as the output of diffcache lazy'
                           ' replay with such chunks.'),
-        cli.Argument('--threshold', type=_tuning('threshold'), metavar='N',
+        cli.Argument('--threshold', type=cli.real(0.001, 1e6), metavar='N',
                      help='Prefetch chunks of the profile that at least N'
                           ' instances read; below 1: that part of those that'
                           ' read the most frequent chunk (default: 0.1).'),
@@ -187,9 +172,9 @@ class Serve(quick.Command):
                      help='Fail a read with EIO when no source serves it'
                           ' within SECONDS (default: 30). Later reads are'
                           ' attempted again.'),
-        cli.Argument('--workers', type=_tuning('workers'), metavar='N',
+        cli.Argument('--workers', type=cli.whole(1, 64), metavar='N',
                      help='Answer at most N reads at once (default: 64).'),
-        cli.Argument('--restart-backoff', type=_tuning('restart_backoff'),
+        cli.Argument('--restart-backoff', type=cli.real(0.01, 300),
                      metavar='SECONDS',
                      help='Wait at most SECONDS before the worker, the process'
                           ' that answers reads, is started again, if it ends'

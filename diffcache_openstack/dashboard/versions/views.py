@@ -18,7 +18,7 @@ from django import shortcuts
 from django.utils.translation import gettext_lazy as _
 from horizon.utils import memoized
 
-from diffcache_openstack.client import versions as calls
+from diffcache_openstack.client import version_calls
 from diffcache_openstack.common import units
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
@@ -165,7 +165,7 @@ class RestoreView(_FormView):
             **kwargs: typing.Any) -> http.HttpResponse:
         """Show the check; the page is loaded again until it is done."""
         response = super().get(request, *args, **kwargs)
-        if self.get_check().state not in calls.ENDED:
+        if self.get_check().state not in version_calls.ENDED:
             response['Refresh'] = str(_INTERVAL)
         return response
 
@@ -186,7 +186,7 @@ class RestoreView(_FormView):
         context = super().get_context_data(**kwargs)
         task = self.get_check()
         context['is_checked'] = self.is_checked()
-        context['is_ended'] = task.state in calls.ENDED
+        context['is_ended'] = task.state in version_calls.ENDED
         context['sections'] = [(_('Version'), _version(self.get_version())),
                                (_('Check'), _check(task))]
         return context
