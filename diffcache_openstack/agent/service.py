@@ -227,7 +227,7 @@ class Agent(service.Service):
             self.conf.data_plane.min_rate)
         kept = retention.Retention(self.host, options.keep_requested)
         self._sources = site_sources.Sources(
-            self.transfers, self.host, self.conf.planner.max_patches)
+            self.transfers, self.host, self.conf.planner.hops)
         self._builder = building.Builder(
             self._sources, self.transfers, self.host, self._flights, kept,
             self._tools)

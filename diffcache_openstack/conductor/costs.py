@@ -25,11 +25,11 @@ from diffcache_openstack.sites import view as views
 
 
 def seconds(view: views.SiteView, content_id: str,
-            hosts: collections.abc.Iterable[str], max_patches: int
+            hosts: collections.abc.Iterable[str], hops: int
             ) -> dict[str, float]:
     """Compute the seconds that bringing a template to some hosts takes.
 
-    :param max_patches: patches that may be applied one after another
+    :param hops: patches that may be applied one after another
     :returns: by host; hosts that are dead, unknown, or have no way to come
         to the template are missing
     """
@@ -39,7 +39,7 @@ def seconds(view: views.SiteView, content_id: str,
         if name not in living:
             continue
         cost = routes.Routes(
-            view, name, living[name].holdings, max_patches=max_patches
+            view, name, living[name].holdings, hops=hops
         ).cheapest_seconds(content_id)
         if cost < math.inf:
             found[name] = cost

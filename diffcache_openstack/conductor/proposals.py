@@ -113,7 +113,7 @@ class Proposals:
         site_model = self._model(plan.site)
         reasons = explain.explain(
             site_model.instance, site_model.placement(plan.items),
-            self._conf.planner.max_patches)
+            self._conf.planner.hops)
         return [self._reason(site_model, reason) for reason in reasons]
 
     @oslo_messaging.expose
@@ -131,13 +131,13 @@ class Proposals:
 
         def find(instance, seconds):
             return solver.solve(
-                instance, time_limit=seconds, hops=options.max_patches)
+                instance, time_limit=seconds, hops=options.hops)
 
         compared = whatif.compare(
             self._model(site).instance, _change(changes),
             lambda instance: minimized.solve_afresh(
                 instance, find, time_limit=options.time_limit,
-                hops=options.max_patches), options.max_patches)
+                hops=options.hops), options.hops)
         return {
             'objective': minimized.name,
             'before': _outcome(compared.before),

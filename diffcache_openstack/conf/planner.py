@@ -79,7 +79,7 @@ Seconds that the solver may take for one site; it then returns the best plan
 found.
 '''),
     cfg.IntOpt(
-        'max_patches',
+        'hops',
         default=1,
         min=1,
         max=4,

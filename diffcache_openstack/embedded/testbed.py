@@ -245,7 +245,7 @@ class Testbed:
             ('agent', 'lend_seconds'): 0,
             ('agent', 'keep_requested'): False,
             # The paper's ways to an image have one patch.
-            ('planner', 'max_patches'): 1,
+            ('planner', 'hops'): 1,
             ('agent', 'sync_outputs'): False,
             ('agent', 'heartbeat_interval'): 5,
             ('planner', 'solver'): self._setup.solver,

@@ -104,27 +104,27 @@ class _Chain:
 
 
 def cheapest_seconds(network: Network, template: typing.Any,
-                     max_patches: int) -> float:
+                     hops: int) -> float:
     """Return the seconds of the cheapest way; infinite if there is none.
 
-    :param max_patches: patches that may be applied one after another
+    :param hops: patches that may be applied one after another
     """
-    found = _find_chains(network, template, max_patches, 1, math.inf)
+    found = _find_chains(network, template, hops, 1, math.inf)
     return min((seconds for seconds, _ in found), default=math.inf)
 
 
-def rank(network: Network, template: typing.Any, max_patches: int,
+def rank(network: Network, template: typing.Any, hops: int,
          limit: int = 32, most_seconds: float = math.inf) -> list[Way]:
     """List ways to a template, cheapest first, fewer patches before more.
 
     The first way is the cheapest there is. Those after it differ in where
     their objects are read from, or in base and number of patches.
 
-    :param max_patches: patches that may be applied one after another
+    :param hops: patches that may be applied one after another
     :param limit: ways in the list at most
     :param most_seconds: ways that take longer are left out
     """
-    found = _find_chains(network, template, max_patches, limit, most_seconds)
+    found = _find_chains(network, template, hops, limit, most_seconds)
     found.sort(key=_by_seconds)
     combinations = _Combinations(network)
     ways: list[Way] = []
@@ -144,7 +144,7 @@ def _by_seconds(item: tuple[float, _Chain]) -> tuple[float, int]:
     return seconds, len(chain.patches)
 
 
-def _find_chains(network, template, max_patches, limit,
+def _find_chains(network, template, hops, limit,
                  most_seconds) -> list[tuple[float, _Chain]]:
     """Find chains, the cheapest for each base and number of patches.
 
@@ -159,7 +159,7 @@ def _find_chains(network, template, max_patches, limit,
     found = [(network.template_seconds(template), whole)]
     least = {template: 0.0}
     latest = [whole]
-    for _ in range(max_patches):
+    for _ in range(hops):
         best = min(most_seconds, min(seconds for seconds, _ in found))
         bound = min(most_seconds, _nth_least(found, limit))
         latest.sort(key=lambda chain: chain.seconds)

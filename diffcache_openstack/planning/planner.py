@@ -137,7 +137,7 @@ class Planner:
         wanted = boot_set_plans.choose(
             state.boot_sets, site_model, plan, state.hosts,
             self._terms(site_model), boot_set_plans.SetLimits(
-                self._conf.planner.max_patches,
+                self._conf.planner.hops,
                 self._conf.lazy.most_boot_sets))
         try:
             self._database.write(
@@ -163,7 +163,7 @@ class Planner:
         :param time_limit: seconds
         """
         options = self._conf.planner
-        limits: dict[str, typing.Any] = {'hops': options.max_patches}
+        limits: dict[str, typing.Any] = {'hops': options.hops}
 
         def find(priced, terms, seconds):
             if isinstance(solver, auto.AutoSolver):
@@ -173,13 +173,13 @@ class Planner:
 
         solution = objective.solve(
             site_model.instance, self._terms(site_model), find,
-            time_limit=time_limit, hops=options.max_patches)
+            time_limit=time_limit, hops=options.hops)
         return self._without_late(site_model, solution, objective)
 
     def _without_late(self, site_model, solution, objective):
         """Leave out of a solution what would arrive too late to pay."""
         instance = site_model.instance
-        hops = self._conf.planner.max_patches
+        hops = self._conf.planner.hops
         worth = auto.losses(objective.priced(instance), solution.placement,
                             hops)
         kept = replan.leave_out_late(
@@ -200,7 +200,7 @@ class Planner:
                   objective: objectives.Objective) -> objects.Plan:
         """Return the plan of a solution, without a generation."""
         options = self._conf.planner
-        hops = options.max_patches
+        hops = options.hops
         return objects.Plan(
             site=site_model.instance.name, generation=0,
             solver=options.solver, objective=objective.name,
@@ -241,7 +241,7 @@ class Planner:
         return objective.worth(
             site_model.instance, placement, solution,
             self._terms(site_model),
-            self._conf.planner.max_patches)
+            self._conf.planner.hops)
 
     def _store(self, plan, expected):
         site = plan.site

@@ -115,7 +115,7 @@ class Maps:
                   ) -> objects.MapChange:
         change.links = self._database.read(
             link_rates.read_links, change.site, self._conf.planner)
-        change.hops = self._conf.planner.max_patches
+        change.hops = self._conf.planner.hops
         change.digest = digest
         return change
 
@@ -143,7 +143,7 @@ class Maps:
         for site in self._database.read(generations.list_sites):
             links = link_rates.links_of(site, self._conf.planner)
             options = (site_map.to_links(links),
-                       self._conf.planner.max_patches, self.show_measured())
+                       self._conf.planner.hops, self.show_measured())
             if self._shown.get(site) != options:
                 changed[site] = options
         if changed:
@@ -162,4 +162,4 @@ class Maps:
             patches=catalogue.list_patches(session),
             hosts=held_rows.map_hosts(session, site),
             links=link_rates.read_links(session, site, self._conf.planner),
-            hops=self._conf.planner.max_patches)
+            hops=self._conf.planner.hops)

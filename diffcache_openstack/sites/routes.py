@@ -22,8 +22,8 @@ from diffcache_openstack.placement import instances
 from diffcache_openstack.placement import ways
 from diffcache_openstack.sites import view as views
 
-# What [planner] max_patches goes up to.
-MAX_PATCHES = 4
+# What [planner] hops goes up to.
+MAX_HOPS = 4
 # Routes that a failing request may try before the map has to change.
 _MOST_ROUTES = 32
 
@@ -79,15 +79,15 @@ class Routes:
     :param held: what this host really holds, whatever the map says
     :param excluded: (host, key) pairs, or (host, None) for whole hosts, that
         were found unusable
-    :param max_patches: patches that may be applied one after another
+    :param hops: patches that may be applied one after another
     """
 
     def __init__(self, view: views.SiteView, own_name: str,
                  held: frozenset[views.Key],
                  excluded: frozenset = frozenset(),
-                 max_patches: int = MAX_PATCHES) -> None:
+                 hops: int = MAX_HOPS) -> None:
         self._held = held
-        self._max_patches = max_patches
+        self._hops = hops
         self._network = _Network(view, own_name, held, excluded)
 
     def to_template(self, content_id: str) -> list[Route]:
@@ -120,8 +120,8 @@ class Routes:
     def _limit(self, content_id: str) -> int:
         # Chains would hardly be cheaper than a template on this host's disk.
         if _template(content_id) in self._held:
-            return min(1, self._max_patches)
-        return self._max_patches
+            return min(1, self._hops)
+        return self._hops
 
     def _route(self, way: ways.Way) -> Route:
         source = Part(_template(way.template), way.source)

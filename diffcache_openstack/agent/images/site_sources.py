@@ -27,17 +27,17 @@ class Sources:
 
     :param transfers: knows the repositories, and which hosts did not answer
     :param host: this host's state
-    :param max_patches: patches that may be applied one after another while
+    :param hops: patches that may be applied one after another while
         the site map does not say
     """
 
     def __init__(self, transfers: site_transfers.Transfers,
                  host: host_state.HostState,
-                 max_patches: int = routes.MAX_PATCHES) -> None:
+                 hops: int = routes.MAX_HOPS) -> None:
         self._transfers = transfers
         self._held = host.held
         self._view = host.site_map.current
-        self._max_patches = max_patches
+        self._hops = hops
 
     def is_own(self, host: str) -> bool:
         """Return whether a host is this one."""
@@ -77,4 +77,4 @@ class Sources:
         view = self._view()
         return routes.Routes(view, self._transfers.host, self._held.readable(),
                              frozenset(excluded),
-                             view.hops or self._max_patches)
+                             view.hops or self._hops)

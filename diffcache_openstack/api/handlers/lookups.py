@@ -91,13 +91,13 @@ class _Source:
                 self._template.content_id, self._template.size,
                 conf.lazy.threshold), base.now())
         self._site = site
-        self._max_patches = conf.planner.max_patches
+        self._hops = conf.planner.hops
 
     def lookup(self, name, limit):
         """Return the cheapest ways of a host, and what a lazy boot takes."""
         view, template = self._view, self._template
         found = routes.Routes(
-            view, name, view.holdings(name), max_patches=self._max_patches,
+            view, name, view.holdings(name), hops=self._hops,
         ).to_template(template.content_id)
         reads = self._reads.get(name)
         return {

@@ -88,7 +88,7 @@ class CostsManager:
 
     def _seconds(self, view, template, names):
         return costs.seconds(view, template.content_id, names,
-                             self._conf.planner.max_patches)
+                             self._conf.planner.hops)
 
     @oslo_messaging.expose
     def ssd_room(self, ctxt: contexts.RequestContext, server_id: str,

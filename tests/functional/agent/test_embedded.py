@@ -197,7 +197,7 @@ class ChainTest(EmbeddedTestCase):
 
     def new_site(self, options=None):
         return super().new_site(
-            {('planner', 'max_patches'): 2, **(options or {})})
+            {('planner', 'hops'): 2, **(options or {})})
 
     def test_built_through_what_nobody_has(self):
         self.assertNotIn((self.contents['first'], self.contents['third']),
@@ -260,7 +260,7 @@ class PlannedChainTest(EmbeddedTestCase):
              # What was just delivered would save patches.
              ('agent', 'lend_seconds'): 0,
              ('planner', 'repository_bandwidth'): 0.2,
-             ('planner', 'max_patches'): 4, **(options or {})})
+             ('planner', 'hops'): 4, **(options or {})})
 
     def test_planned_filled_and_served(self):
         self.site.report_history([(host, name) for host in HOSTS

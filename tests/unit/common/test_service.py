@@ -111,21 +111,21 @@ class TestRun(base.TestCase):
         self.assertEqual(before, signal.getsignal(signal.SIGTERM))
 
     def test_sighup_changes_mutable_options(self):
-        path = self.write_file('x.conf', b'[planner]\nmax_patches = 1\n')
+        path = self.write_file('x.conf', b'[planner]\nhops = 1\n')
         conf = opts.new_config(['--config-file', str(path)])
-        self.assertEqual(1, conf.planner.max_patches)
-        path.write_text('[planner]\nmax_patches = 3\n')
+        self.assertEqual(1, conf.planner.hops)
+        path.write_text('[planner]\nhops = 3\n')
         instance = RereadingService(conf)
         service.run(conf, instance)
-        self.assertEqual(3, conf.planner.max_patches)
+        self.assertEqual(3, conf.planner.hops)
 
     def test_broken_file_at_sighup_changes_nothing(self):
-        path = self.write_file('x.conf', b'[planner]\nmax_patches = 2\n')
+        path = self.write_file('x.conf', b'[planner]\nhops = 2\n')
         conf = opts.new_config(['--config-file', str(path)])
         path.write_text('[planner\n')
         instance = RereadingService(conf)
         self.assertEqual(0, service.run(conf, instance))
-        self.assertEqual(2, conf.planner.max_patches)
+        self.assertEqual(2, conf.planner.hops)
 
 
 class TestBackend(base.TestCase):

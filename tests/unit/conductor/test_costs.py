@@ -115,7 +115,7 @@ class TestSeconds(base.TestCase):
             predicted = {}
             for one in site.compute_hosts():
                 ways = routes.Routes(site, one.name, one.holdings,
-                                     max_patches=hops)
+                                     hops=hops)
                 predicted[one.name] = round(
                     ways.to_template(content('t'))[0].seconds, 6)
             self.assertEqual(predicted, self.costs_of(

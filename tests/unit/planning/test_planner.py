@@ -201,7 +201,7 @@ class TestPlan(PlannerTest):
         single = self.plan()
         # One of the patches has no base here.
         self.assertEqual(2, len(single.items))
-        self.conf.set_override('max_patches', 2, 'planner')
+        self.conf.set_override('hops', 2, 'planner')
         chained = self.plan()
         self.assertEqual(
             {database.content(1), *(link.id for link in links)},

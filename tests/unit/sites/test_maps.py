@@ -69,13 +69,13 @@ class TestMaps(database.DatabaseTest):
         self.assertEqual([database.template(1)], after.templates)
 
     def test_says_how_many_patches_plans_count_on(self):
-        self.conf.set_override('max_patches', 3, 'planner')
+        self.conf.set_override('hops', 3, 'planner')
         self.assertEqual(3, self.get().hops)
 
     def test_options_that_change_make_a_new_one(self):
         self.maps.note_options()
         before = self.get()
-        self.conf.set_override('max_patches', 2, 'planner')
+        self.conf.set_override('hops', 2, 'planner')
         self.conf.set_override('repository_bandwidth', 7.0, 'planner')
         self.assertEqual({database.SITE}, self.maps.note_options())
         after = self.get(before.generation)

@@ -272,14 +272,14 @@ def patch_key(source, target):
 class ChainsTest(base.TestCase):
 
     def find(self, site_view, held, excluded=(), target=C,
-             max_patches=routes.MAX_PATCHES):
+             hops=routes.MAX_HOPS):
         return routes.Routes(site_view, 'h1', frozenset(held),
                              frozenset(excluded),
-                             max_patches).to_template(target)
+                             hops).to_template(target)
 
     def test_none_where_one_patch_is_the_limit(self):
         found = self.find(line(patch_key(B, C)),
-                          [TEMPLATE_A, patch_key(A, B)], max_patches=1)
+                          [TEMPLATE_A, patch_key(A, B)], hops=1)
         self.assertEqual({0}, {len(route.patches) for route in found})
 
     def test_without_a_direct_patch(self):
@@ -337,7 +337,7 @@ class ChainsTest(base.TestCase):
         templates = tuple(view.TemplateRef(c, c, c, 100 * MB, 100 * MB)
                           for c in contents)
         every = dataclasses.replace(every, templates=templates)
-        start = routes.MAX_PATCHES
+        start = routes.MAX_HOPS
         held = [view.Key(view.TEMPLATES, contents[0]),
                 *(patch_key(*step) for step in steps)]
         longest = self.find(every, held, target=contents[start])[0]
@@ -407,7 +407,7 @@ class ConformanceTest(base.TestCase):
                   for limit in (1, hops)}
         for r, host in enumerate(site_view.compute_hosts()):
             table = routes.Routes(site_view, host.name, host.holdings,
-                                  max_patches=hops)
+                                  hops=hops)
             for j, template in enumerate(site_view.templates):
                 # What is here is not built by a chain.
                 here = view.Key(view.TEMPLATES, template.id) in host.holdings

@@ -184,7 +184,7 @@ class TestEachChange(ChangesTest):
     def test_options(self):
         self.maps.note_options()
         self.check()
-        self.conf.set_override('max_patches', 3, 'planner')
+        self.conf.set_override('hops', 3, 'planner')
         self.maps.note_options()
         self.assertEqual(3, self.check().hops)
 
