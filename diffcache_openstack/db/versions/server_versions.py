@@ -126,7 +126,7 @@ class Failure(typing.NamedTuple):
     """Why something failed.
 
     :ivar error: as it was raised, maybe with names of hosts and paths
-    :ivar code: of the error; None from agents of older releases
+    :ivar code: of the error; None for one that has no code
     """
 
     error: str | None

@@ -354,8 +354,7 @@ def _done(session, row, reported, when):
         db_versions.exported(session, row.version_id, result['image_id'])
     elif row.kind == versions.FORGET:
         db_versions.remove(session, row.version_id)
-    elif row.kind == versions.VERIFY and 'disks_damaged' in result:
-        # An agent of an older release does not tell.
+    elif row.kind == versions.VERIFY:
         row.result = json.dumps(result | {
             'versions_damaged': db_versions.with_disks(
                 session, row.project_id, set(result['disks_damaged']))})

@@ -188,12 +188,12 @@ class TestNotServed(ReferralsTest):
             view.Key(view.TEMPLATES, self.image)))
 
 
-class TestEarlierReleases(ReferralsTest):
+class TestWithoutReferrals(ReferralsTest):
 
     def test_a_requester_that_follows_none_is_served(self):
         self.last.daemon.remove(self.image)
         # It cannot announce this name, and so announces none.
-        self.serve(self.last, self.known, own='an earlier release')
+        self.serve(self.last, self.known, own='no name of a host')
         self.check_served()
 
     def test_a_home_that_knows_none_serves(self):

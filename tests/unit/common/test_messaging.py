@@ -29,7 +29,7 @@ from tests import base
 from tests import traces
 
 TOPIC = 'topic'
-# The endpoint below is of an earlier release, and has no more than 1.1.
+# The endpoint below is a neighbour that has no more than 1.1.
 HISTORY = rpc_history.History({
     '1.0': ('echo', 'refuse', 'refuse_in_its_own_way', 'break_down',
             'hidden'),

@@ -164,7 +164,7 @@ class TestPartial(planes.DataPlaneTestCase):
         self.listen()
         self.answers = {0: b'\0', 1: b'\0', 2: b'\0'}
         named = ('X-DiffCache-Refer', 'reader')
-        # diffcached of an earlier release, or one that refers none.
+        # diffcached takes no connections there.
         self.assertEqual((206, None, None, None), self.get_referral(named))
         asked = self.refer(b'\0', b'\4\6host-3', b'\4\6host-3', b'\1',
                            b'\4\3a\nb', b'')
@@ -196,12 +196,12 @@ class TestPartial(planes.DataPlaneTestCase):
         self.listen()
         self.answers = {0: b'\1', 1: b'\0'}
         known = ('X-DiffCache-Known', 'YQ==')
-        # diffcached of an earlier release.
+        # diffcached takes no connections there.
         self.assertEqual((206, None), self.get_hints(known))
         self.assertEqual(1, self.serving.stats()['unhinted'])
         asked = self.teach(b'Yg==', b'', b'a\r\nb: c')
-        # A reader of an earlier release, one that is told where an object
-        # is and no more, and one that may not read it now.
+        # A reader without hints, one that asks where an object is and no
+        # more, and one that may not read it now.
         self.assertEqual((206, None), self.get_hints())
         self.assertEqual((206, None), self.get_hints(known, method='HEAD'))
         self.assertEqual((404, None), self.get_hints(

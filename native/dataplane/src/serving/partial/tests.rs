@@ -123,7 +123,7 @@ fn hints_are_those_of_diffcached() {
     let data = directory.path.join(format!("{}.data", key().id_hex()));
     std::fs::write(&data, b"12345").unwrap();
     let partial = Partial::open(key(), &directory.path).unwrap();
-    // As an earlier release.
+    // diffcached takes no connections there.
     let absent = partial.hints("YQ==").unwrap_err();
     assert_eq!(absent.kind(), io::ErrorKind::NotFound);
     let listener = UnixListener::bind(directory.path.join(hints::SOCKET)).unwrap();
