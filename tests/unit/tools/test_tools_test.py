@@ -60,7 +60,7 @@ class TestStages(base.TestCase):
                          bash(wanted, 'all'))
         for arguments in ['--fast'], ['--fast', 'all']:
             self.assertEqual(
-                'lint unit native docs package dashboard functional'
+                'lint unit native functional docs package dashboard'
                 + (' release debian bare campaigns' if 'all' in arguments
                    else ''),
                 bash(wanted, *arguments))

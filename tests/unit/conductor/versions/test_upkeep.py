@@ -237,7 +237,8 @@ class TestStore(RoundTest):
         self.assertEqual(1, self.queued(versions.VERIFY))
         [task] = self.tasks(versions.VERIFY)
         self.write(version_tasks.report, objects.TaskReport(
-            task_id=task.id, state=versions.DONE), objects_base.now())
+            task_id=task.id, state=versions.DONE,
+            result=json.dumps({'disks_damaged': []})), objects_base.now())
         self.assertEqual(0, self.queued(versions.VERIFY))
 
     def test_a_rewrite_continues_until_nothing_is_left(self):
