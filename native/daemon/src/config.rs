@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
 
 use diffcache_core::manifest::Manifest;
 use diffcache_dataplane::ids::hex;
@@ -10,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::DaemonError;
 use crate::prefetch::profile;
+use crate::sizes::MAX_SOURCES;
 use crate::tuning::Tuning;
 
-/// Sources of an image at most: each has counters in the shared memory.
-pub const MAX_SOURCES: usize = 32;
 /// Patches that may be applied to a base one after another.
 pub const MAX_PATCHES: usize = 4;
-/// Hosts that are homes of an image's chunks at most, for the same reason.
-pub const MAX_HOMES: usize = 64;
+
+/// What is served now, for the threads of a keeper.
+pub type SharedConfig = Arc<RwLock<Config>>;
 
 /// When the rest of the image is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -15,5 +15,6 @@ pub mod image;
 pub mod peers;
 pub mod prefetch;
 pub mod processes;
+pub mod sizes;
 pub mod sources;
 pub mod tuning;

@@ -9,7 +9,7 @@ use diffcache_prefetch::Threshold;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DaemonError;
-use crate::processes::shared::SLOTS;
+use crate::sizes::SLOTS;
 
 /// Chunks that are prefetched at the same time at most: each has a thread.
 const MAX_IN_FLIGHT: usize = 64;

@@ -36,7 +36,8 @@ use crate::plane::config::{
 use crate::plane::housekeeper::{start_housekeeper, Prober};
 use crate::progress::{Meter, Report};
 use crate::serving::borrowed::Borrowed;
-use crate::serving::objects::{Landing, ObjectsError};
+use crate::serving::object_file::ObjectsError;
+use crate::serving::objects::Landing;
 use crate::serving::partial::Partial;
 use crate::serving::server::Server;
 use crate::serving::service::Service;

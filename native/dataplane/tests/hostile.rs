@@ -22,7 +22,7 @@ use diffcache_dataplane::fetching::wan::Handle;
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{Config, DataPlane};
-use diffcache_dataplane::serving::partial::Want;
+use diffcache_dataplane::serving::ranges::Want;
 use diffcache_dataplane::transport::auth::Keys;
 
 /// The sources of an order: names and URLs of hosts of the site, and the repository's URL.

@@ -14,10 +14,10 @@ use fuse_backend_rs::api::filesystem::{
 };
 
 use crate::image::lazy_file::LazyFile;
-use crate::image::leaves::CHUNK;
 use crate::peers::hints::Hints;
 use crate::prefetch::learned::Learned;
 use crate::prefetch::record::{now_ns, unix_now, Recorder};
+use crate::sizes::CHUNK;
 
 const ROOT: u64 = 1;
 const FILE: u64 = 2;

@@ -18,12 +18,13 @@ use crate::image::chunk::{ChunkError, Outcome};
 use crate::image::flights::Flights;
 #[cfg(test)]
 use crate::image::flights::{Landing, Purpose, Reach};
-use crate::image::leaves::{Leaves, GROUP_CHUNKS};
+use crate::image::leaves::Leaves;
 use crate::peers::homes::PROBE_PAUSE;
 use crate::prefetch::file_follower::{FileFollower, ReadRanges};
 use crate::prefetch::prefetcher::Prefetcher;
 use crate::prefetch::record::now_ns;
 use crate::processes::shared::{Counter, Shared};
+use crate::sizes::GROUP_CHUNKS;
 use crate::sources::selection::Sources;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

@@ -12,18 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use diffcache_core::compressed::GROUP_LEAVES;
-use diffcache_core::leaf::LEAF_LEN;
 use diffcache_core::manifest::{leaf_len, Manifest, LEAF_SIZE};
 
 use crate::error::DaemonError;
 use crate::image::marks::{self, Found, HEADER_LEN, PRESENT};
 use crate::image::storage::Storage;
+use crate::sizes::CHUNK;
 
-/// Bytes of a chunk, which one request fetches.
-pub const CHUNK: u64 = 256 << 10;
-/// Chunks of a group, which have one frame in a compressed form, and one home at a site.
-pub const GROUP_CHUNKS: u64 = GROUP_LEAVES * LEAF_LEN as u64 / CHUNK;
 const CHUNK_LEAVES: u64 = CHUNK / LEAF_SIZE;
 /// Room on the disk that is left to what is being read.
 const RESERVE: u64 = 16 * CHUNK;

@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::{leaf_hash, Builder, LeafHash, Manifest, LEAF_SIZE};
 use diffcache_core::task::Task;
-use diffcache_dataplane::serving::partial::{RangeRequest, Want};
+use diffcache_dataplane::serving::ranges::{RangeRequest, Want};
 use diffcache_prefetch::Policy;
 use diffcache_prefetch::Profile;
 
 use crate::image::chunk::{ChunkError, Provided};
 use crate::image::lazy_file::LazyFile;
-use crate::image::leaves::{data_path, Leaves, CHUNK};
+use crate::image::leaves::{data_path, Leaves};
 use crate::peers::homes::{Home, Homes, Ways};
 use crate::prefetch::prefetcher::Prefetcher;
 use crate::processes::shared::{free, request_len, Counter, Shared, SourceCounter};
+use crate::sizes::CHUNK;
 use crate::sources::selection::{Sources, Wanted};
 use crate::sources::source::{Source, SourceError};
 

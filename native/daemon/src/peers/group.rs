@@ -6,7 +6,7 @@ use diffcache_core::compressed::{data_leaves, Arriving, CompressedError, Frame, 
 use diffcache_core::leaf::LEAF_LEN;
 use diffcache_core::manifest::Manifest;
 
-use crate::image::leaves::{CHUNK, GROUP_CHUNKS};
+use crate::sizes::{CHUNK, GROUP_CHUNKS};
 
 /// Bytes of the image, as far as the frame of their group has come.
 pub struct Group {

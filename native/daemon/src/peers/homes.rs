@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use diffcache_dataplane::fetching::claimant::rendezvous_order;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 
-use crate::config::{self, HomeHost, MAX_HOMES};
+use crate::config::{self, HomeHost};
 use crate::image::chunk::ChunkError;
-use crate::image::leaves::GROUP_CHUNKS;
+use crate::sizes::{GROUP_CHUNKS, MAX_HOMES};
 use crate::sources::backoff::Known;
 use crate::sources::source::Source;
 

@@ -1,18 +1,20 @@
 //! An object at a data plane, read by ranges.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::client::{Ask, Client, Connection, Fault, Stop};
 use diffcache_dataplane::fetching::peer::{Peer, Remote};
 use diffcache_dataplane::gate::{Cancel, Gate};
-use diffcache_dataplane::serving::partial::Want;
+use diffcache_dataplane::serving::ranges::Want;
 use diffcache_dataplane::serving::referrals::HostName;
 
 use crate::peers::hints::Exchange;
-use crate::peers::peer::SITE_SILENCE;
 use crate::sources::source::{Arrived, SourceError};
+
+/// How long a host of the site may send nothing until it is asked anew: one that is gone is noticed so.
+pub const SITE_SILENCE: Duration = Duration::from_secs(3);
 
 /// How long a host keeps an object for this one between requests.
 const HOLD_SECONDS: u64 = 15;

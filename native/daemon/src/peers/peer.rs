@@ -19,23 +19,21 @@ use diffcache_dataplane::fetching::client::Client;
 use diffcache_dataplane::fetching::peer::{Peer, Remote};
 use diffcache_dataplane::gate::{lock, Gate};
 use diffcache_dataplane::ids::{unhex, Kind, ObjectKey};
-use diffcache_dataplane::serving::partial::Want;
+use diffcache_dataplane::serving::ranges::Want;
 use diffcache_dataplane::serving::referrals::HostName;
 use diffcache_dataplane::transport::auth::{Keys, SiteKey};
 use diffcache_dataplane::transport::tls::{Options, PlainPeers, Tls};
 
 use crate::config::Identity;
 use crate::error::DaemonError;
-use crate::image::leaves::{CHUNK, GROUP_CHUNKS};
 use crate::peers::group::Group;
 use crate::peers::hints::Exchange;
-use crate::peers::object::Object;
+use crate::peers::object::{Object, SITE_SILENCE};
+use crate::sizes::{CHUNK, GROUP_CHUNKS};
 use crate::sources::source::{Arrived, Fetched, Source, SourceError};
 
 /// How long a repository may send nothing.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How long a host of the site may send nothing until it is asked anew: one that is gone is noticed so.
-pub const SITE_SILENCE: Duration = Duration::from_secs(3);
 /// How long a host without a usable compressed form is not asked for it again.
 const NO_FORM_TIME: Duration = Duration::from_secs(300);
 /// Groups that are remembered for readers who waited while one was fetched.

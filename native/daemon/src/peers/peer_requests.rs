@@ -9,18 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diffcache_dataplane::serving::hints;
-use diffcache_dataplane::serving::partial::{
-    RangeAnswer, RangeRequest, Want, ARRIVING_TIME, FETCH_TIME, SOCKET,
-};
+use diffcache_dataplane::serving::partial::{ARRIVING_TIME, FETCH_TIME, SOCKET};
+use diffcache_dataplane::serving::ranges::{RangeAnswer, RangeRequest, Want};
 use diffcache_dataplane::serving::referrals::{self, ReferableRequest, Turn};
 
 use crate::error::DaemonError;
 use crate::image::chunk::Provided;
 use crate::image::lazy_file::LazyFile;
-use crate::image::leaves::CHUNK;
 use crate::peers::hints::Hints;
 use crate::peers::referrals::{Answering, Decision, Referrals};
 use crate::processes::status;
+use crate::sizes::CHUNK;
 
 /// Connections at a time: requests beyond them fail, and peers ask elsewhere.
 const MOST_CONNECTIONS: usize = 128;

@@ -13,7 +13,8 @@ use diffcache_core::source::{ReadAt, SourceError};
 use diffcache_dataplane::gate::lock;
 use diffcache_prefetch::{Chunk, FileExtent, Files};
 
-use crate::image::leaves::{Leaves, CHUNK};
+use crate::image::leaves::Leaves;
+use crate::sizes::CHUNK;
 
 /// Reads that wait to be followed; later ones are not, which costs no more than chunks that are fetched when they are read.
 const MAX_WAITING: usize = 4096;

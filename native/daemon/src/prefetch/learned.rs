@@ -14,8 +14,8 @@ use diffcache_dataplane::gate::lock;
 use serde_json::{json, Value};
 
 use crate::error::DaemonError;
-use crate::image::leaves::CHUNK;
 use crate::processes::mapping::{self, Mapping};
+use crate::sizes::CHUNK;
 
 /// Instances whose reads are followed at once.
 pub const INSTANCES: u64 = 1024;

@@ -14,7 +14,7 @@ use serde::de::{
 };
 use serde_json::Number;
 
-use crate::image::leaves::CHUNK;
+use crate::sizes::CHUNK;
 
 /// Bytes of a profile's file at most.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;

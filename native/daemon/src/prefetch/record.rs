@@ -16,8 +16,8 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::error::DaemonError;
-use crate::image::leaves::CHUNK;
 use crate::processes::shared::{Counter, Shared};
+use crate::sizes::CHUNK;
 
 /// Reads that are noted at most: their scenario is smaller than the 64 MiB that a replay takes.
 const MAX_ROWS: u64 = 1 << 20;

@@ -16,26 +16,25 @@ use diffcache_core::manifest::Manifest;
 use rustix::io::FdFlags;
 use serde_json::json;
 
-use crate::config::Config;
+use crate::config::{Config, SharedConfig};
 use crate::error::DaemonError;
-use crate::image::leaves::{self, CHUNK};
+use crate::image::leaves;
 use crate::prefetch::learned::Learned;
 use crate::prefetch::profile;
 use crate::prefetch::record;
 pub use crate::processes::keeper::place::is_locked;
-use crate::processes::keeper::place::{lock_state, prepare_mount, Mount};
+use crate::processes::keeper::place::{lock_state, prepare_mount, Mount, DRAIN};
 use crate::processes::mounts::Mounts;
 use crate::processes::program;
 use crate::processes::restarts::Pauses;
 use crate::processes::shared::{Counter, Shared};
 use crate::processes::signals::{self, Signal};
 use crate::processes::status;
+use crate::sizes::CHUNK;
 
 /// A worker that lived this long did not fail at its start.
 const SOUND_LIFE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// How long a worker may take to end when it is asked to.
-const DRAIN: Duration = Duration::from_secs(10);
 
 /// Of keepers to the kernel that is out of memory: a worker is started again, and a guest notices nothing; with a keeper its mount ends.
 const KEEPER_OOM_SCORE: i32 = -900;
@@ -102,9 +101,6 @@ struct Keeper<'a> {
     shared: Arc<Shared>,
     handed: Handed,
 }
-
-/// What is served now, for the threads of a keeper.
-pub type SharedConfig = Arc<RwLock<Config>>;
 
 /// Mount the image of a configuration and serve it until SIGTERM.
 ///
@@ -230,11 +226,6 @@ fn signal_worker(worker: &Child, signal: rustix::process::Signal) -> Result<(), 
     }
 }
 
-/// Read what is served now.
-pub fn read(config: &SharedConfig) -> RwLockReadGuard<'_, Config> {
-    config.read().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Keeper<'_> {
     fn keep_serving(&self, mounted: Mount<'_>) -> Result<(), DaemonError> {
         let mut worker = self.start_worker()?;
@@ -274,7 +265,7 @@ impl Keeper<'_> {
             // A kill from outside says nothing of the worker.
             let is_killed = ended.signal() == Some(libc::SIGKILL);
             if born.elapsed() < SOUND_LIFE && !is_killed && !was_replaced {
-                let pause = pauses.take(read(&self.config).tuning.longest_pause());
+                let pause = pauses.take(self.config.read().unpoisoned().tuning.longest_pause());
                 log::info!("Starting it in {} s", pause.as_secs_f64());
                 match (signals::wait(Some(pause)), self.file) {
                     (Some(Signal::Stop), _) | (Some(Signal::Reload), None) => return Ok(()),
@@ -355,7 +346,7 @@ impl Keeper<'_> {
     }
 
     fn start_worker(&self) -> Result<Child, DaemonError> {
-        let config = serde_json::to_string(&*read(&self.config))
+        let config = serde_json::to_string(&*self.config.read().unpoisoned())
             .map_err(|error| DaemonError::Config(error.to_string()))?;
         let handed = &self.handed;
         Command::new(program::OWN)
@@ -388,7 +379,7 @@ impl Keeper<'_> {
             Ok(status) if status.success() => return Some(program),
             Ok(status) => log::warn!(
                 "Serving {} with the program of before: {} cannot take over ({status})",
-                read(&self.config).image(),
+                self.config.read().unpoisoned().image(),
                 program.display()
             ),
             Err(error) => log::warn!("Could not run {}: {error}", program.display()),
@@ -408,7 +399,7 @@ impl Keeper<'_> {
 
     /// Print the line that says that the file can be read, from a thread: it waits for the worker's first answers.
     fn announce(&self, worker: &Child) -> Result<(), DaemonError> {
-        let (config, shared) = (read(&self.config).clone(), self.shared.clone());
+        let (config, shared) = (self.config.read().unpoisoned().clone(), self.shared.clone());
         let path = config.mount.join(self.manifest.content_id_hex());
         let manifest = self.manifest.clone();
         let mut line = json!({

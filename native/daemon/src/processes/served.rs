@@ -23,7 +23,6 @@ use serde_json::{json, Value};
 
 use crate::config::{self, Homes, Hydrate, Place};
 use crate::error::DaemonError;
-use crate::image::leaves::CHUNK;
 use crate::prefetch::profile;
 use crate::processes::keeper;
 use crate::processes::mounts::Mounts;
@@ -31,6 +30,7 @@ use crate::processes::program;
 use crate::processes::refusal::Refusal;
 use crate::processes::restarts::Pauses;
 use crate::processes::status;
+use crate::sizes::CHUNK;
 use crate::tuning::Tuning;
 
 /// How long a keeper may take until its image can be read, and until it has ended.

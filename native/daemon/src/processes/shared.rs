@@ -6,12 +6,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
-use crate::config::{MAX_HOMES, MAX_SOURCES};
 use crate::error::DaemonError;
 use crate::processes::mapping::{self, Mapping};
+use crate::sizes::{MAX_HOMES, MAX_SOURCES, SLOTS};
 
-/// Threads of a worker at most, each with one slot.
-pub const SLOTS: usize = 64;
 /// Bytes of a slot: the kernel refuses a buffer smaller than a write of 1 MiB and its header.
 pub const SLOT_LEN: usize = (1 << 20) + 8192;
 const COUNTERS_LEN: usize = 4096;

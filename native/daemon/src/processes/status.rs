@@ -12,18 +12,18 @@ use std::time::Duration;
 use diffcache_core::manifest::Manifest;
 use serde_json::{json, Value};
 
-use crate::config::{Config, HomeHost, Hydrate, Place, MAX_SOURCES};
+use crate::config::{Config, HomeHost, Hydrate, Place, SharedConfig};
 use crate::error::DaemonError;
-use crate::image::leaves::{self, Presence, CHUNK};
+use crate::image::leaves::{self, Presence};
 use crate::peers::homes;
 use crate::prefetch::hydration::{Plan, Progress};
 use crate::prefetch::learned::Learned;
 use crate::prefetch::prefetcher;
 use crate::prefetch::profile;
 use crate::prefetch::record::now_ns;
-use crate::processes::keeper::{self, SharedConfig};
 use crate::processes::resend;
 use crate::processes::shared::{Counter, Shared, SourceCounter};
+use crate::sizes::{CHUNK, MAX_SOURCES};
 
 /// How long a keeper may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
@@ -246,11 +246,11 @@ pub fn serve(
     shared: Arc<Shared>,
     learned: Arc<Learned>,
 ) -> Result<(), DaemonError> {
-    let state = keeper::read(&config).state.clone();
+    let state = config.read().unpoisoned().state.clone();
     let known = learned.clone();
     answer_at(&state, PROFILE, move || Ok(known.describe()))?;
     answer_at(&state, STATUS, move || {
-        describe(&keeper::read(&config), &manifest, &shared, &learned)
+        describe(&config.read().unpoisoned(), &manifest, &shared, &learned)
     })
 }
 

@@ -17,9 +17,9 @@ use diffcache_dataplane::ids::{Kind, ObjectKey};
 
 use crate::config::{BuildPlace, ObjectPlace, Place};
 use crate::error::DaemonError;
-use crate::image::leaves::CHUNK;
 use crate::peers::object::Object;
 use crate::peers::peer::{Peers, Role};
+use crate::sizes::CHUNK;
 use crate::sources::local_patch::{to_wrong, LocalPatch, Opened};
 use crate::sources::source::{Arrived, Fetched, Source, SourceError};
 

@@ -20,8 +20,8 @@ use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_dataplane::gate::lock;
 use diffcache_dataplane::ids::hex;
 
-use crate::image::leaves::CHUNK;
 use crate::peers::object::Object;
+use crate::sizes::CHUNK;
 use crate::sources::source::SourceError;
 
 /// Return where a patch is kept in a state folder.

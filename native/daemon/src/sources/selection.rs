@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use diffcache_dataplane::serving::referrals::HostName;
 
-use crate::config::MAX_SOURCES;
 use crate::image::chunk::ChunkError;
 use crate::image::flights::Reach;
-use crate::image::leaves::{Leaves, CHUNK};
+use crate::image::leaves::Leaves;
 use crate::peers::homes::{Home, Homes};
 use crate::processes::shared::{Counter, Shared, SourceCounter};
+use crate::sizes::{CHUNK, MAX_SOURCES};
 use crate::sources::backoff::Known;
 use crate::sources::source::{Fetched, Source, SourceError};
 

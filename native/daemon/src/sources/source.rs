@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use diffcache_dataplane::serving::referrals::HostName;
 
-use crate::image::leaves::CHUNK;
+use crate::sizes::CHUNK;
 
 /// Longest time for one request, so that a silent server is left.
 pub const REQUEST_TIME: Duration = Duration::from_secs(60);

@@ -2,10 +2,14 @@
 
 use std::os::unix::fs::FileExt;
 
+use diffcache_core::leaf::LEAF_LEN;
+
 use crate::error::TransferError;
-use crate::fetching::fetch::BATCH;
 use crate::fetching::origins::{Origins, Segments};
 use crate::fetching::part::Part;
+
+/// Bytes verified and written at a time.
+pub(super) const BATCH: usize = 16 * LEAF_LEN;
 
 /// A file that arrives from its first byte to its last, and its hash so far.
 pub(super) struct Blob {

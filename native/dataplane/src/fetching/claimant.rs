@@ -26,7 +26,7 @@ use crate::gate::{lock, Cancel};
 use crate::ids::ObjectKey;
 use crate::serving::claim_messages::{ClaimAnswer, ClaimRequest};
 use crate::serving::claims::Holder;
-use crate::serving::partial::Want;
+use crate::serving::ranges::Want;
 use crate::serving::service::Service;
 
 /// How long a host that did not answer is passed over.

@@ -14,7 +14,7 @@ use crate::fetching::peer::{Peer, Remote};
 use crate::gate::lock;
 use crate::ids::Kind;
 use crate::serving::hints;
-use crate::serving::partial::Want;
+use crate::serving::ranges::Want;
 use crate::serving::referrals::{self, HostName};
 use crate::serving::response::{ErrorBody, ASK_BY_TLS};
 use crate::traces::{self, Trace};

@@ -9,7 +9,7 @@ use diffcache_core::manifest::{Manifest, LEAF_LEN, LEAF_SIZE};
 
 use crate::complaints::Complaints;
 use crate::error::TransferError;
-use crate::fetching::blob::Blob;
+use crate::fetching::blob::{Blob, BATCH};
 use crate::fetching::client::{Ask, Client, Connection, Fault, Head, Stop};
 use crate::fetching::frames::FrameReader;
 use crate::fetching::leaves::{Leaves, StoreError};
@@ -22,7 +22,7 @@ use crate::flight::Flight;
 use crate::gate::lock;
 use crate::ids::{hex, Kind, ObjectKey};
 use crate::progress::Meter;
-use crate::serving::partial::Want;
+use crate::serving::ranges::Want;
 use crate::shaper::{Place, Shaper};
 use crate::transport::frames;
 
@@ -30,8 +30,6 @@ use crate::transport::frames;
 pub(super) const DEPTH: usize = 4;
 /// Largest extent of one request, in leaves: 64 MiB.
 const MOST_LEAVES: u64 = 1024;
-/// Bytes verified and written at a time.
-pub(super) const BATCH: usize = 16 * LEAF_LEN;
 /// Receive buffer of a limited transfer, in seconds of its rate.
 const AHEAD_SECONDS: f64 = 0.25;
 

@@ -15,7 +15,7 @@ use crate::fetching::peer::Remote;
 use crate::fetching::window::Window;
 use crate::gate::lock;
 use crate::ids::Kind;
-use crate::serving::partial::Want;
+use crate::serving::ranges::Want;
 use crate::shaper::{Place, Shaper};
 use crate::transport::frames;
 

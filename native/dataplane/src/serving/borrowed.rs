@@ -10,7 +10,7 @@ use std::sync::Arc;
 use diffcache_core::manifest::{Manifest, LEAF_SIZE};
 use rustix::fs::{Mode, OFlags};
 
-use crate::serving::objects::{regular_size, ObjectsError};
+use crate::serving::object_file::{regular_size, ObjectsError};
 
 /// Bytes of leaves that a reader keeps at most.
 const MOST_IN_MEMORY: u64 = 1 << 20;

@@ -8,12 +8,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{Mode, OFlags};
 
 use crate::flight::Flight;
 use crate::gate::lock;
 use crate::ids::{Kind, ObjectKey};
 use crate::serving::borrowed::Borrowed;
+use crate::serving::object_file::{regular_size, ObjectsError};
 use crate::serving::partial::Partial;
 
 /// An object that can be served.
@@ -48,28 +49,6 @@ struct Lent {
     size: u64,
     modified: (i64, u64),
     expires: Instant,
-}
-
-/// A file below the root that is not what an object's file must be.
-#[derive(Debug, thiserror::Error)]
-pub enum ObjectsError {
-    /// The object is already in flight in this plane.
-    #[error("the object is already in flight")]
-    AlreadyInFlight,
-    /// Something other than a regular file was named.
-    #[error("not a regular file")]
-    NotAFile,
-    /// The file cannot have the content of the template.
-    #[error("it has {size} bytes, and the template {expected}")]
-    OtherSize {
-        /// Bytes of the file.
-        size: u64,
-        /// Bytes of the template.
-        expected: u64,
-    },
-    /// The system's own error.
-    #[error(transparent)]
-    Io(#[from] io::Error),
 }
 
 /// Everything one plane can serve, and who reads it.
@@ -280,13 +259,6 @@ impl Objects {
     pub fn readers(&self, key: ObjectKey) -> usize {
         lock(&self.readers).get(&key).map_or(0, Readers::count)
     }
-}
-
-pub(super) fn regular_size(stat: &Stat) -> Result<u64, ObjectsError> {
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(ObjectsError::NotAFile);
-    }
-    Ok(u64::try_from(stat.st_size).unwrap_or(0))
 }
 
 fn fingerprint(file: impl AsFd) -> Result<(u64, (i64, u64)), ObjectsError> {

@@ -7,7 +7,7 @@
 
 use std::io::{self, Read, Write};
 
-use crate::serving::partial::{RangeAnswer, RangeRequest};
+use crate::serving::ranges::{RangeAnswer, RangeRequest};
 
 /// Name of the socket in the folder of an image.
 pub const SOCKET: &str = "referrals";
@@ -157,7 +157,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use crate::serving::partial::LONGEST_RANGE;
+    use crate::serving::ranges::LONGEST_RANGE;
 
     proptest! {
         #[test]
@@ -178,7 +178,7 @@ mod tests {
             }
         }
     }
-    use crate::serving::partial::Want;
+    use crate::serving::ranges::Want;
 
     fn name(text: &str) -> HostName {
         HostName::parse(text).unwrap()

@@ -8,7 +8,7 @@ mod tests;
 
 use crate::ids::ObjectKey;
 use crate::serving::hints;
-use crate::serving::partial::Want;
+use crate::serving::ranges::Want;
 use crate::serving::referrals::{self, HostName};
 use crate::traces::{self, Trace};
 use crate::transport::frames;

@@ -8,9 +8,9 @@ use crate::image::aside::Fetch;
 use crate::image::chunk::{Chunk, ChunkError, Outcome};
 use crate::image::flights::{Flight, Landing, Purpose, Reach};
 use crate::image::lazy_file::{split_runs, LazyFile};
-use crate::image::leaves::CHUNK;
 use crate::prefetch::record::now_ns;
 use crate::processes::shared::Counter;
+use crate::sizes::CHUNK;
 use crate::sources::selection::Wanted;
 use crate::sources::source::{Fetched, REQUEST_TIME};
 

@@ -3,14 +3,14 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use diffcache_dataplane::serving::partial::{RangeRequest, Want};
+use diffcache_dataplane::serving::ranges::{RangeRequest, Want};
 
 use crate::image::chunk::{Chunk, ChunkError, Outcome, Provided};
 use crate::image::flights::{Purpose, Reach};
 use crate::image::lazy_file::read::collect_kept_out;
 use crate::image::lazy_file::{split_runs, LazyFile};
-use crate::image::leaves::CHUNK;
 use crate::processes::shared::Counter;
+use crate::sizes::CHUNK;
 
 impl LazyFile {
     /// Give a range to a peer: what is there, or what can be fetched without other hosts that would fetch it.

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::image::chunk::{Chunk, ChunkError, KeptOut, Outcome};
 use crate::image::flights::{Flight, Purpose};
 use crate::image::lazy_file::{find_delay, split_runs, LazyFile, FIRST_PAUSE, LONGEST_PAUSE};
-use crate::image::leaves::CHUNK;
 use crate::prefetch::prefetcher::Miss;
 use crate::processes::shared::Counter;
+use crate::sizes::CHUNK;
 use crate::sources::source::REQUEST_TIME;
 
 /// How long a read waits for its only attempt, if it does not wait for another.

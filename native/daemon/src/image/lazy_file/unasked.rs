@@ -10,11 +10,11 @@ use diffcache_dataplane::gate::lock;
 use crate::image::chunk::{Chunk, Outcome};
 use crate::image::flights::Purpose;
 use crate::image::lazy_file::{find_delay, split_runs, LazyFile, FIRST_PAUSE, LONGEST_PAUSE};
-use crate::image::leaves::{CHUNK, GROUP_CHUNKS};
 use crate::prefetch::file_follower::FileFollower;
 use crate::prefetch::hydration::Plan;
 use crate::prefetch::record::now_ns;
 use crate::processes::shared::Counter;
+use crate::sizes::{CHUNK, GROUP_CHUNKS};
 use crate::sources::source::REQUEST_TIME;
 
 const NS_PER_S: f64 = 1e9;

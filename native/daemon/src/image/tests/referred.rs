@@ -131,7 +131,7 @@ impl Referring {
     }
 
     fn failures(&self, place: usize) -> u64 {
-        let index = crate::config::MAX_SOURCES + place;
+        let index = crate::sizes::MAX_SOURCES + place;
         let count = self.shared.source_counter(index, SourceCounter::Failures);
         count.load(Ordering::SeqCst)
     }

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 
 use crate::error::DaemonError;
-use crate::processes::keeper::DRAIN;
 use crate::processes::mounts::{Mounts, Unmounted};
 use crate::processes::status;
+
+/// How long a worker may take to end when it is asked to.
+pub(super) const DRAIN: Duration = Duration::from_secs(10);
 
 /// How long the mount of a daemon that died may be seen.
 const MOUNT_END: Duration = Duration::from_secs(2);
