@@ -14,8 +14,7 @@
 
 A module needs its submodules, and each other one that a path in its code,
 outside of tests, leads into. What it is itself a part of counts as no other.
-Prints one line for each circle, and exits with 1 if one is no known exception.
-Of exceptions, those that are no circle any more are printed.
+Prints one line for each circle, and exits with 1 if there is one.
 """
 
 import pathlib
@@ -23,17 +22,6 @@ import re
 import sys
 
 NATIVE = pathlib.Path(__file__).resolve().parent.parent / 'native'
-
-# Circles that are not broken yet: of each, the crate and the modules in order.
-EXCEPTIONS: set[tuple[str, ...]] = {
-    ('daemon', 'config', 'processes::shared', 'tuning'),
-    ('daemon', 'error', 'image::leaves', 'prefetch::profile'),
-    ('daemon', 'peers::object', 'peers::peer'),
-    ('daemon', 'processes::keeper', 'processes::keeper::place',
-     'processes::status'),
-    ('dataplane', 'fetching::blob', 'fetching::fetch'),
-    ('dataplane', 'serving::borrowed', 'serving::objects',
-     'serving::partial', 'serving::referrals')}
 
 Graph = dict[str, set[str]]
 
@@ -146,13 +134,10 @@ def main() -> int:
     """Check every crate."""
     found = {(source.parent.name, *circle) for source in NATIVE.glob('*/src')
              for circle in circles_of(graph_of(source))}
-    for crate, *modules in sorted(found - EXCEPTIONS):
+    for crate, *modules in sorted(found):
         print(f'native/{crate}: these modules need each other: '
               f'{", ".join(modules)}')
-    for crate, *modules in sorted(EXCEPTIONS - found):
-        print(f'native/{crate}: no circle any more, remove it from the '
-              f'exceptions: {", ".join(modules)}')
-    return 1 if found - EXCEPTIONS else 0
+    return 1 if found else 0
 
 
 if __name__ == '__main__':

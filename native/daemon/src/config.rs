@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
+use diffcache_base::hex;
 use diffcache_core::manifest::Manifest;
-use diffcache_dataplane::ids::hex;
 use diffcache_prefetch::Profile;
 use serde::{Deserialize, Serialize};
 
@@ -112,22 +112,23 @@ pub struct ObjectPlace {
 
 impl fmt::Display for ObjectPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", &hex(&self.id)[..12], self.peer)
+        write!(f, "{} at {}", &hex::encode(&self.id)[..12], self.peer)
     }
 }
 
 /// Ids in JSON.
 mod hex_id {
-    use diffcache_dataplane::ids::{hex, unhex};
+    use diffcache_base::hex;
     use serde::{de::Error, Deserialize, Deserializer, Serializer};
 
     pub fn serialize<S: Serializer>(id: &[u8; 32], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&hex(id))
+        serializer.serialize_str(&hex::encode(id))
     }
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[u8; 32], D::Error> {
         let text = String::deserialize(deserializer)?;
-        unhex(&text).ok_or_else(|| D::Error::custom(format!("'{text}' is no id of an object")))
+        hex::decode(&text)
+            .ok_or_else(|| D::Error::custom(format!("'{text}' is no id of an object")))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 /// Different complaints that are kept; further ones are dropped until these are taken.
 const MOST: usize = 64;
@@ -26,7 +26,7 @@ pub struct Complaints(Mutex<BTreeMap<(String, String), u64>>);
 impl Complaints {
     /// Notes one.
     pub fn note(&self, about: &str, reason: String) {
-        let mut kept = lock(&self.0);
+        let mut kept = self.0.lock().unpoisoned();
         let key = (about.to_owned(), reason);
         if kept.len() < MOST || kept.contains_key(&key) {
             *kept.entry(key).or_default() += 1;
@@ -35,7 +35,7 @@ impl Complaints {
 
     /// Hands over all and forgets them.
     pub fn take(&self) -> Vec<Complaint> {
-        std::mem::take(&mut *lock(&self.0))
+        std::mem::take(&mut *self.0.lock().unpoisoned())
             .into_iter()
             .map(|((about, reason), count)| Complaint {
                 about,

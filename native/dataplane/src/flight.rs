@@ -1,10 +1,10 @@
 //! An object that is still arriving, and how much of it may already be read.
 
 use std::fs::File;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 /// Which bytes of an arriving object may be read.
 enum Ready {
@@ -128,7 +128,7 @@ impl Flight {
 
     /// Whether a leaf may be read.
     pub fn is_leaf_ready(&self, leaf: u64) -> bool {
-        match &lock(&self.arrival).ready {
+        match &self.arrival.lock().unpoisoned().ready {
             Ready::Leaves { bits, .. } => bit(bits, leaf),
             Ready::Prefix(_) => false,
         }
@@ -136,12 +136,12 @@ impl Flight {
 
     /// Notes that a reader follows.
     pub fn follow(&self) {
-        lock(&self.arrival).followed = true;
+        self.arrival.lock().unpoisoned().followed = true;
     }
 
     /// Returns whether a reader followed.
     pub fn is_followed(&self) -> bool {
-        lock(&self.arrival).followed
+        self.arrival.lock().unpoisoned().followed
     }
 
     /// The object is whole and verified; readers continue to its end.
@@ -163,7 +163,7 @@ impl Flight {
     }
 
     fn update(&self, change: impl FnOnce(&mut Arrival)) {
-        let mut arrival = lock(&self.arrival);
+        let mut arrival = self.arrival.lock().unpoisoned();
         change(&mut arrival);
         arrival.progressed = Instant::now();
         if arrival.waiting > 0 {
@@ -196,7 +196,7 @@ impl Flight {
         patience: Duration,
         probe: impl Fn(&Arrival) -> Option<T>,
     ) -> Result<T, FlightError> {
-        let mut arrival = lock(&self.arrival);
+        let mut arrival = self.arrival.lock().unpoisoned();
         loop {
             if arrival.stage == Stage::Failed {
                 return Err(FlightError::Failed);
@@ -209,11 +209,7 @@ impl Flight {
                 return Err(FlightError::Stalled);
             }
             arrival.waiting += 1;
-            arrival = self
-                .changed
-                .wait_timeout(arrival, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            arrival = self.changed.wait_timeout(arrival, left).unpoisoned().0;
             arrival.waiting -= 1;
         }
     }
@@ -262,7 +258,7 @@ mod tests {
                 let flight = flight.clone();
                 std::thread::spawn(move || flight.readable(start, 100, LONG))
             };
-            while lock(&flight.arrival).waiting == 0 {
+            while flight.arrival.lock().unpoisoned().waiting == 0 {
                 std::thread::yield_now();
             }
             act(&flight, 10);

@@ -1,13 +1,10 @@
 //! The end of a plane, as something its threads can wait for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Locks a mutex; a panic elsewhere does not make the data unusable, since every critical section here leaves it whole.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use diffcache_base::locks::Unpoisoned;
 
 /// Opens once, when the plane closes; sleeping threads wake at once.
 #[derive(Default)]
@@ -20,7 +17,7 @@ pub struct Gate {
 impl Gate {
     /// Notifies all waiters that the plane closes.
     pub fn close(&self) {
-        let guard = lock(&self.mutex);
+        let guard = self.mutex.lock().unpoisoned();
         self.closed.store(true, Ordering::SeqCst);
         drop(guard);
         self.changed.notify_all();
@@ -34,7 +31,7 @@ impl Gate {
     /// Sleeps for `time`; returns false, early, if the plane closes.
     pub fn sleep(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
-        let mut guard = lock(&self.mutex);
+        let mut guard = self.mutex.lock().unpoisoned();
         loop {
             if self.is_closed() {
                 return false;
@@ -43,11 +40,7 @@ impl Gate {
             if left.is_zero() {
                 return true;
             }
-            guard = self
-                .changed
-                .wait_timeout(guard, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            guard = self.changed.wait_timeout(guard, left).unpoisoned().0;
         }
     }
 }

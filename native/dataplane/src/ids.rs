@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use diffcache_base::hex;
+
 /// What an object is; the set is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
@@ -55,38 +57,6 @@ impl Kind {
     }
 }
 
-/// Bytes as lower-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
-}
-
-/// The bytes of exactly `2 * N` lower-case hexadecimal digits.
-pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.as_bytes();
-    if digits.len() != 2 * N {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-    }
-    Some(bytes)
-}
-
-fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    }
-}
-
 /// An object's name: its kind and its hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
@@ -101,13 +71,13 @@ impl ObjectKey {
     pub fn parse(kind: &str, id: &str) -> Option<ObjectKey> {
         Some(ObjectKey {
             kind: Kind::parse(kind)?,
-            id: unhex(id)?,
+            id: hex::decode(id)?,
         })
     }
 
     /// The id as 64 lower-case hexadecimal digits.
     pub fn id_hex(&self) -> String {
-        hex(&self.id)
+        hex::encode(&self.id)
     }
 
     /// The path of the object on every server.

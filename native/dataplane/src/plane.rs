@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::Manifest;
 
 use crate::complaints::Complaint;
@@ -27,7 +28,7 @@ use crate::fetching::peer::Remote;
 use crate::fetching::repositories::Repositories;
 use crate::fetching::standing::{LeftAlone, Offence, Standing};
 use crate::fetching::wan::WanGate;
-use crate::gate::{lock, Cancel};
+use crate::gate::Cancel;
 use crate::ids::{Kind, ObjectKey};
 pub use crate::plane::config::Config;
 use crate::plane::config::{
@@ -167,7 +168,7 @@ impl DataPlane {
 
     /// Lifetime of the claims that this host coordinates, without renewal.
     pub fn claim_ttl(&self) -> Duration {
-        lock(&self.service.claims).ttl()
+        self.service.claims.lock().unpoisoned().ttl()
     }
 
     /// Stops serving, ends what is under way with `Cancelled`, and waits for the server's threads.
@@ -175,7 +176,7 @@ impl DataPlane {
         self.service.gate.close();
         self.server.stop();
         self.client.close();
-        if let Some(housekeeper) = lock(&self.housekeeper).take() {
+        if let Some(housekeeper) = self.housekeeper.lock().unpoisoned().take() {
             let _ = housekeeper.join();
         }
     }
@@ -215,7 +216,7 @@ impl DataPlane {
 
     /// The measured bytes per second at which peers send to this host; `None` if too few came.
     pub fn peer_rate(&self) -> Option<f64> {
-        lock(&self.peer_rate).bytes_per_second()
+        self.peer_rate.lock().unpoisoned().bytes_per_second()
     }
 
     /// Whether peers send so slowly, as measured, that compressing is faster.
@@ -257,7 +258,7 @@ impl DataPlane {
             connections: self.server.connections(),
             in_flight: self.service.objects.flights(),
             lent: self.service.objects.expire(),
-            claims: lock(&self.service.claims).len(Instant::now()),
+            claims: self.service.claims.lock().unpoisoned().len(Instant::now()),
         }
     }
 
@@ -359,7 +360,7 @@ impl DataPlane {
                 .and_then(|leaves| transfer.leaves(&leaves)),
             None => transfer.blob(&meter),
         };
-        for liar in lock(&liars).drain(..) {
+        for liar in liars.lock().unpoisoned().drain(..) {
             let reason = format!("it sent wrong bytes of {key}");
             self.accuse(&liar, Offence::Lie, &reason);
         }

@@ -3,7 +3,9 @@
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::gate::{lock, Cancel};
+use diffcache_base::locks::Unpoisoned;
+
+use crate::gate::Cancel;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -39,19 +41,19 @@ impl<'a> Meter<'a> {
 
     /// Says how many bytes there are in all, once that is known.
     pub fn set_total(&self, total: u64) {
-        lock(&self.state).total = total;
+        self.state.lock().unpoisoned().total = total;
     }
 
     /// So many bytes of so many are done.
     pub fn reach(&self, done: u64, total: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         (state.done, state.total) = (done, total);
         self.tell(state);
     }
 
     /// So many bytes more are done.
     pub fn add(&self, bytes: u64) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         state.done += bytes;
         self.tell(state);
     }
@@ -79,7 +81,7 @@ mod tests {
     fn the_first_and_the_last_are_reported_and_few_between() {
         let seen = Mutex::new(Vec::new());
         let report = |done, total| {
-            lock(&seen).push((done, total));
+            seen.lock().unpoisoned().push((done, total));
             done < 1000
         };
         let refused = Cancel::default();
@@ -89,7 +91,7 @@ mod tests {
             assert!(!refused.is_cancelled());
             meter.add(1);
         }
-        let seen = lock(&seen).clone();
+        let seen = seen.lock().unpoisoned().clone();
         assert_eq!(seen.first(), Some(&(1, 1000)));
         assert_eq!(seen.last(), Some(&(1000, 1000)));
         assert!(seen.len() < 100);

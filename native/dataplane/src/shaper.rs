@@ -5,10 +5,10 @@
 //! Places are computed from the clock, not from the lengths of sleeps, so waking up late costs nothing on average; but time without
 //! anything to send is lost, as on a real link.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 /// A sender that was delayed catches up with at most this much time's worth of bytes.
 const CATCH_UP: Duration = Duration::from_millis(100);
@@ -57,7 +57,7 @@ impl Shaper {
 
     /// Changes the rate, for what waits now too.
     pub fn set_rate(&self, rate: Option<f64>) {
-        let mut line = lock(&self.line);
+        let mut line = self.line.lock().unpoisoned();
         line.rate = rate;
         line.free_at = Instant::now();
         line.generation += 1;
@@ -67,12 +67,12 @@ impl Shaper {
 
     /// Bytes per second, or no limit.
     pub fn rate(&self) -> Option<f64> {
-        lock(&self.line).rate
+        self.line.lock().unpoisoned().rate
     }
 
     /// Lets every waiting and future [`Shaper::take`] return false.
     pub fn close(&self) {
-        lock(&self.line).closed = true;
+        self.line.lock().unpoisoned().closed = true;
         self.changed.notify_all();
     }
 
@@ -88,7 +88,7 @@ impl Shaper {
 
     /// Waits until the line has carried `bytes`; false if it was closed.
     pub fn take(&self, bytes: u64, place: Place) -> bool {
-        let mut line = lock(&self.line);
+        let mut line = self.line.lock().unpoisoned();
         let Some(rate) = line.rate else {
             return !line.closed;
         };
@@ -108,11 +108,7 @@ impl Shaper {
             if left.is_zero() || line.generation != generation {
                 return true;
             }
-            line = self
-                .changed
-                .wait_timeout(line, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            line = self.changed.wait_timeout(line, left).unpoisoned().0;
         }
     }
 }
@@ -131,7 +127,7 @@ mod tests {
             assert!(shaper.take(10_000, Place::Next));
         }
         assert!(start.elapsed() >= Duration::from_millis(200));
-        assert!(lock(&shaper.line).free_at >= start + Duration::from_millis(200));
+        assert!(shaper.line.lock().unpoisoned().free_at >= start + Duration::from_millis(200));
     }
 
     #[test]
@@ -139,10 +135,10 @@ mod tests {
         let shaper = Shaper::new(Some(1_000_000.0));
         let booked_after = |place| {
             let idle = Duration::from_millis(10);
-            lock(&shaper.line).free_at = Instant::now() - idle;
+            shaper.line.lock().unpoisoned().free_at = Instant::now() - idle;
             let now = Instant::now();
             assert!(shaper.take(20_000, place));
-            lock(&shaper.line).free_at.duration_since(now)
+            shaper.line.lock().unpoisoned().free_at.duration_since(now)
         };
         assert!(booked_after(Place::First) >= Duration::from_millis(20));
         assert!(booked_after(Place::Next) <= Duration::from_millis(10));
@@ -163,7 +159,7 @@ mod tests {
             let shaper = shaper.clone();
             std::thread::spawn(move || shaper.take(1_000_000, Place::First))
         };
-        while lock(&shaper.line).free_at < Instant::now() + Duration::from_secs(60) {
+        while shaper.line.lock().unpoisoned().free_at < Instant::now() + Duration::from_secs(60) {
             std::thread::yield_now();
         }
         shaper.set_rate(None);

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use crate::gate::lock;
+use diffcache_base::locks::Unpoisoned;
+
 use crate::ids::ObjectKey;
 
 /// The header of a request that belongs to a trace.
@@ -58,7 +59,7 @@ pub struct Traces(Mutex<HashMap<(Trace, ObjectKey), Served>>);
 impl Traces {
     /// Notes a response that was sent now.
     pub fn note(&self, trace: &Trace, object: ObjectKey, began: SystemTime, bytes: u64) {
-        let mut kept = lock(&self.0);
+        let mut kept = self.0.lock().unpoisoned();
         let key = (trace.clone(), object);
         if kept.len() >= MOST && !kept.contains_key(&key) {
             return;
@@ -80,7 +81,7 @@ impl Traces {
     /// Hands over, and forgets, what nothing was added to for so long.
     pub fn take(&self, quiet: Duration) -> Vec<Served> {
         let now = SystemTime::now();
-        let mut kept = lock(&self.0);
+        let mut kept = self.0.lock().unpoisoned();
         // A clock that was set back must not keep them for ever.
         let is_over = |served: &Served| {
             let age = now.duration_since(served.ended);
@@ -150,7 +151,7 @@ mod tests {
     fn a_clock_that_was_set_back_keeps_nothing() {
         let (traces, trace) = (Traces::default(), Trace::parse("a").unwrap());
         traces.note(&trace, object(1), SystemTime::now(), 1);
-        for served in lock(&traces.0).values_mut() {
+        for served in traces.0.lock().unpoisoned().values_mut() {
             served.ended += Duration::from_secs(3600);
         }
         assert_eq!(traces.take(Duration::from_secs(1)).len(), 1);

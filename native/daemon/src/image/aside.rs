@@ -4,10 +4,10 @@
 //! are busy, the reading thread fetches itself, and its read waits for the whole chunk.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use diffcache_dataplane::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 use crate::image::flights::{Landing, Reach};
 
@@ -33,7 +33,7 @@ pub struct Aside {
 impl Aside {
     /// Have chunks fetched by a thread that waits for some; `here` if there is none.
     pub fn fetch(&self, fetch: Fetch, here: impl FnOnce(Fetch)) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         if state.queue.len() < state.waiting {
             state.queue.push_back(fetch);
             self.added.notify_one();
@@ -45,14 +45,14 @@ impl Aside {
 
     /// Wait for a fetch.
     pub fn next(&self) -> Fetch {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         loop {
             if let Some(fetch) = state.queue.pop_front() {
                 return fetch;
             }
             state.waiting += 1;
             let waited = self.added.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state = waited.unpoisoned();
             state.waiting -= 1;
         }
     }
@@ -60,6 +60,6 @@ impl Aside {
     /// Return whether a thread waits for a fetch.
     #[cfg(test)]
     pub fn is_ready(&self) -> bool {
-        lock(&self.state).waiting > 0
+        self.state.lock().unpoisoned().waiting > 0
     }
 }

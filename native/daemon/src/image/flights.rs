@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use diffcache_dataplane::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 use crate::image::chunk::{Chunk, ChunkError, Outcome};
 
@@ -59,12 +59,12 @@ impl Flight {
     /// # Errors
     /// As `wait`.
     pub fn wait_for(&self, limit: Duration, are_local: impl Fn() -> bool) -> Outcome {
-        let waited = self
-            .changed
-            .wait_timeout_while(lock(&self.outcome), limit, |outcome| {
-                outcome.is_none() && !are_local()
-            });
-        let (outcome, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let waited =
+            self.changed
+                .wait_timeout_while(self.outcome.lock().unpoisoned(), limit, |outcome| {
+                    outcome.is_none() && !are_local()
+                });
+        let (outcome, _) = waited.unpoisoned();
         match &*outcome {
             Some(Ok(chunk)) => Ok(chunk.clone()),
             _ if are_local() => Ok(Chunk::Local),
@@ -76,7 +76,7 @@ impl Flight {
     fn note_arrival(&self) {
         self.has_arrived.store(true, Ordering::Relaxed);
         // A thread that looked and found nothing is waiting once the lock is free.
-        drop(lock(&self.outcome));
+        drop(self.outcome.lock().unpoisoned());
         self.changed.notify_all();
     }
 }
@@ -100,7 +100,7 @@ pub struct Begun {
 impl Flights {
     /// Begin the fetch of chunks, except for those that others fetch.
     pub fn begin(&self, run: Range<u64>, reach: Reach, purpose: Purpose) -> Begun {
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock().unpoisoned();
         let (mut own, mut joined) = (BTreeMap::new(), Vec::new());
         for chunk in run {
             let found = flights.get(&(chunk, Reach::Direct));
@@ -129,7 +129,7 @@ impl Flights {
 
     /// Return the fetch of a chunk that is on its way.
     pub fn find(&self, chunk: u64) -> Option<Arc<Flight>> {
-        let flights = lock(&self.flights);
+        let flights = self.flights.lock().unpoisoned();
         let direct = flights.get(&(chunk, Reach::Direct));
         direct
             .or_else(|| flights.get(&(chunk, Reach::Site)))
@@ -138,13 +138,13 @@ impl Flights {
 
     /// Return whether a chunk is on its way.
     pub fn has(&self, chunk: u64) -> bool {
-        let flights = lock(&self.flights);
+        let flights = self.flights.lock().unpoisoned();
         flights.contains_key(&(chunk, Reach::Direct)) || flights.contains_key(&(chunk, Reach::Site))
     }
 
     /// Return whether a chunk was on its way before a read here asked for it, or has begun to arrive.
     pub fn is_ahead(&self, chunk: u64) -> bool {
-        let flights = lock(&self.flights);
+        let flights = self.flights.lock().unpoisoned();
         let found = [Reach::Direct, Reach::Site].map(|reach| flights.get(&(chunk, reach)));
         let mut found = found.into_iter().flatten();
         found.any(|flight| {
@@ -203,7 +203,7 @@ impl Landing {
 
     /// Turn fetches of chunks that no home served into direct ones; those that others fetch directly by now are joined.
     pub fn turn_direct(&mut self, chunks: Vec<u64>) -> Turned {
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock().unpoisoned();
         let (mut own, mut joined) = (Vec::new(), Vec::new());
         for chunk in chunks {
             let Some(found) = self.chunks.get_mut(&chunk) else {
@@ -244,13 +244,13 @@ impl Landing {
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock().unpoisoned();
         for (chunk, own) in &self.chunks {
             flights.remove(&(*chunk, own.reach));
         }
         drop(flights);
         for own in self.chunks.values() {
-            *lock(&own.flight.outcome) = Some(own.outcome.clone());
+            *own.flight.outcome.lock().unpoisoned() = Some(own.outcome.clone());
             own.flight.changed.notify_all();
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use diffcache_dataplane::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 use diffcache_prefetch::Profile;
 
 use crate::image::aside::Aside;
@@ -50,7 +50,7 @@ struct Demand<'a>(&'a LazyFile);
 
 impl Drop for Demand<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.demand) -= 1;
+        *self.0.demand.lock().unpoisoned() -= 1;
         self.0.no_demand.notify_all();
     }
 }
@@ -119,7 +119,7 @@ impl LazyFile {
     }
 
     fn enter_demand(&self) -> Demand<'_> {
-        *lock(&self.demand) += 1;
+        *self.demand.lock().unpoisoned() += 1;
         Demand(self)
     }
 

@@ -10,8 +10,9 @@ use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::{leaf_len, Manifest, LEAF_SIZE};
 
 use crate::error::DaemonError;
@@ -299,7 +300,7 @@ impl<F: Storage> Leaves<F> {
     /// Change the files, unless they were closed.
     fn unless_closed(&self, change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let is_closed = self.is_closed.read();
-        match *is_closed.unwrap_or_else(PoisonError::into_inner) {
+        match *is_closed.unpoisoned() {
             true => Err(io::Error::other("the image was closed")),
             false => change(),
         }
@@ -357,10 +358,7 @@ impl<F: Storage> Leaves<F> {
     /// Of the local disk; what is marked is then verified at the next start.
     pub fn close(&self) -> io::Result<()> {
         // Waits for those that keep a leaf: what is marked below is what is synced.
-        let mut is_closed = self
-            .is_closed
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut is_closed = self.is_closed.write().unpoisoned();
         *is_closed = true;
         drop(is_closed);
         let states: Vec<u8> = self

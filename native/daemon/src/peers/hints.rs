@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
-use diffcache_dataplane::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 use diffcache_prefetch::counts::{HostId, Message, News, Version};
 use diffcache_prefetch::{Chunk, SiteCounts};
 
@@ -88,22 +88,25 @@ impl Hints {
     /// Forget what other hosts count, and learn no more from them.
     pub fn forget(&self) {
         self.is_forgotten.store(true, Ordering::SeqCst);
-        lock(&self.counts).forget_others();
+        self.counts.lock().unpoisoned().forget_others();
     }
 
     /// Count what an instance of this host has read.
     pub fn count(&self, counted: &Counted) {
         if let Ok(chunk) = Chunk::try_from(counted.chunk) {
             let mean_ms = counted.total_ns / counted.count.max(1) / NS_PER_MS;
-            lock(&self.counts).count(chunk, counted.count, mean_ms);
+            self.counts
+                .lock()
+                .unpoisoned()
+                .count(chunk, counted.count, mean_ms);
         }
     }
 
     /// Return what goes with a request to a home, by its rank; none if this host does not prefetch.
     pub fn ask(&self, place: usize) -> Option<String> {
         self.prefetcher.as_ref()?;
-        let told = *lock(&self.homes.get(place)?.told);
-        let message = lock(&self.counts).ask(told);
+        let told = *self.homes.get(place)?.told.lock().unpoisoned();
+        let message = self.counts.lock().unpoisoned().ask(told);
         Some(STANDARD.encode(message.encode()))
     }
 
@@ -114,7 +117,7 @@ impl Hints {
         };
         // Of which host's counts this is, is known by the request.
         let told = message.versions.first().map(|(_, version)| *version);
-        *lock(&home.told) = told;
+        *home.told.lock().unpoisoned() = told;
         self.learn(home.host, &message);
     }
 
@@ -124,7 +127,7 @@ impl Hints {
             return String::new();
         };
         self.learn(message.sender, &message);
-        let reply = lock(&self.counts).answer(&message);
+        let reply = self.counts.lock().unpoisoned().answer(&message);
         STANDARD.encode(reply.encode())
     }
 
@@ -141,7 +144,7 @@ impl Hints {
         if self.is_forgotten.load(Ordering::SeqCst) {
             return;
         }
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock().unpoisoned();
         let News { chunks, unknown } = counts.learn(sender, message);
         let row = |chunk: &Chunk| {
             let (count, mean_us) = counts.sum(*chunk);
@@ -250,7 +253,7 @@ mod tests {
         home.hints = hints(0, &home.learned, &home.prefetcher, &home.shared);
         home.read(2, 7..9);
         pupil.ask(0, &home);
-        let sum = |chunk| lock(&pupil.hints.counts).sum(chunk);
+        let sum = |chunk| pupil.hints.counts.lock().unpoisoned().sum(chunk);
         assert_eq!([1, 1, 2, 1], [5, 6, 7, 8].map(|chunk| sum(chunk).0));
         assert_eq!(7000.0, sum(7).1);
     }

@@ -9,16 +9,18 @@ use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use diffcache_base::hex;
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::compressed::{Frame, Index, GROUP_LEAVES};
 use diffcache_core::manifest::Manifest;
 use diffcache_dataplane::counters::Counters;
 use diffcache_dataplane::fetching::client::Client;
 use diffcache_dataplane::fetching::peer::{Peer, Remote};
-use diffcache_dataplane::gate::{lock, Gate};
-use diffcache_dataplane::ids::{unhex, Kind, ObjectKey};
+use diffcache_dataplane::gate::Gate;
+use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::serving::ranges::Want;
 use diffcache_dataplane::serving::referrals::HostName;
 use diffcache_dataplane::transport::auth::{Keys, SiteKey};
@@ -201,8 +203,8 @@ fn read_key(name: &str, path: &Path) -> Result<SiteKey, DaemonError> {
         .take(1024)
         .read_to_string(&mut text)
         .map_err(DaemonError::at("read key", path))?;
-    let secret: [u8; KEY_LEN] =
-        unhex(text.trim()).ok_or_else(|| unusable("it does not hold 64 hexadecimal digits"))?;
+    let secret: [u8; KEY_LEN] = hex::decode(text.trim())
+        .ok_or_else(|| unusable("it does not hold 64 hexadecimal digits"))?;
     SiteKey::new(name, &secret).map_err(|error| unusable(&error.to_string()))
 }
 
@@ -309,7 +311,7 @@ struct Turn<'a>(&'a Form, u64);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        lock(&self.0.busy).remove(&self.1);
+        self.0.busy.lock().unpoisoned().remove(&self.1);
         self.0.freed.notify_all();
     }
 }
@@ -350,7 +352,7 @@ impl Form {
             self.give_up("its frame is damaged");
             return Ok(None);
         };
-        let mut recent = lock(&self.recent);
+        let mut recent = self.recent.lock().unpoisoned();
         recent.truncate(RECENT - 1);
         recent.push_front((group, chunks.clone()));
         drop((recent, turn));
@@ -358,7 +360,7 @@ impl Form {
     }
 
     fn index(&self, end: Instant) -> Result<Option<Arc<Index>>, SourceError> {
-        let mut known = lock(&self.index);
+        let mut known = self.index.lock().unpoisoned();
         match &*known {
             Known::Frames(index) => return Ok(Some(index.clone())),
             Known::Absent(since) if since.elapsed() < NO_FORM_TIME => return Ok(None),
@@ -395,15 +397,17 @@ impl Form {
     /// Read the image itself for a while.
     fn give_up(&self, reason: impl std::fmt::Display) {
         log::warn!("Reading {} uncompressed: {reason}", self.object.peer());
-        *lock(&self.index) = Known::Absent(Instant::now());
+        *self.index.lock().unpoisoned() = Known::Absent(Instant::now());
     }
 
     fn take_turn(&self, group: u64, end: Instant) -> Result<Turn<'_>, SourceError> {
         let left = end.saturating_duration_since(Instant::now());
         let waited = self
             .freed
-            .wait_timeout_while(lock(&self.busy), left, |busy| busy.contains(&group));
-        let (mut busy, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            .wait_timeout_while(self.busy.lock().unpoisoned(), left, |busy| {
+                busy.contains(&group)
+            });
+        let (mut busy, _) = waited.unpoisoned();
         match busy.insert(group) {
             true => Ok(Turn(self, group)),
             false => Err(SourceError::Unreachable(
@@ -413,7 +417,7 @@ impl Form {
     }
 
     fn find_recent(&self, group: u64) -> Option<Chunks> {
-        let recent = lock(&self.recent);
+        let recent = self.recent.lock().unpoisoned();
         let found = recent.iter().find(|(known, _)| *known == group)?;
         Some(found.1.clone())
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use diffcache_dataplane::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 use diffcache_dataplane::serving::referrals::HostName;
 use diffcache_prefetch::Chunk;
 
@@ -38,7 +38,7 @@ pub struct Answering<'a>(&'a Referrals);
 
 impl Drop for Answering<'_> {
     fn drop(&mut self) {
-        lock(&self.0.state).answering -= 1;
+        self.0.state.lock().unpoisoned().answering -= 1;
     }
 }
 
@@ -72,7 +72,7 @@ impl Referrals {
 
     /// Decide on a request for chunks that are here. A requester that is not of the site is answered, and not remembered.
     pub fn decide(&self, chunks: Range<u64>, requester: &HostName) -> Decision<'_> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         let is_busy = state.answering >= self.fan_out;
         let known = self.hosts.get(requester.as_str());
         let target = known.and_then(|(number, _)| {
@@ -126,7 +126,7 @@ mod tests {
         drop(first);
         drop(answer(&found, "c"));
         assert_eq!(found.shared.get(Counter::ReferralsGiven), 1);
-        assert_eq!(lock(&found.state).answering, 0);
+        assert_eq!(found.state.lock().unpoisoned().answering, 0);
     }
 
     #[test]

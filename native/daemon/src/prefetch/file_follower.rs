@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Mutex;
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::fs::{ArrivingFiles, FilePiece};
 use diffcache_core::source::{ReadAt, SourceError};
-use diffcache_dataplane::gate::lock;
 use diffcache_prefetch::{Chunk, FileExtent, Files};
 
 use crate::image::leaves::Leaves;
@@ -31,7 +31,7 @@ impl Default for ReadRanges {
 impl ReadRanges {
     /// Add a range, which is not empty, unless too many wait.
     pub fn add(&self, range: Range<u64>) {
-        let mut waiting = lock(&self.0);
+        let mut waiting = self.0.lock().unpoisoned();
         let open = waiting.as_mut().filter(|open| open.len() < MAX_WAITING);
         if let Some(open) = open.filter(|_| !range.is_empty()) {
             open.push_back(range);
@@ -40,17 +40,21 @@ impl ReadRanges {
 
     /// Take no more ranges, and forget those that wait.
     pub fn close(&self) {
-        *lock(&self.0) = None;
+        *self.0.lock().unpoisoned() = None;
     }
 
     /// Return whether a range waits.
     pub fn is_waiting(&self) -> bool {
-        lock(&self.0).as_ref().is_some_and(|open| !open.is_empty())
+        self.0
+            .lock()
+            .unpoisoned()
+            .as_ref()
+            .is_some_and(|open| !open.is_empty())
     }
 
     /// Take the first range that waits.
     pub fn take(&self) -> Option<Range<u64>> {
-        lock(&self.0).as_mut()?.pop_front()
+        self.0.lock().unpoisoned().as_mut()?.pop_front()
     }
 }
 

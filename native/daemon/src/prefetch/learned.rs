@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
 
-use diffcache_dataplane::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 use serde_json::{json, Value};
 
 use crate::error::DaemonError;
@@ -142,7 +142,7 @@ impl Learned {
 
     /// Finish what a worker was counting when it was killed.
     pub fn take_over(&self) {
-        let _changing = lock(&self.changing);
+        let _changing = self.changing.lock().unpoisoned();
         if self.get(JOURNAL) == 1 {
             let mut words = [0; JOURNAL_LEN - 1];
             for (at, word) in (JOURNAL + 1..).zip(&mut words) {
@@ -154,7 +154,7 @@ impl Learned {
 
     /// Follow a handle from now on.
     pub fn open(&self, handle: u64, now_ns: u64) {
-        let _changing = lock(&self.changing);
+        let _changing = self.changing.lock().unpoisoned();
         let place = handle % INSTANCES;
         let at = INSTANCES_AT + place * INSTANCE_LEN;
         self.set(at, 0);
@@ -172,7 +172,7 @@ impl Learned {
         let mut counted = Vec::new();
         let place = handle % INSTANCES;
         let at = INSTANCES_AT + place * INSTANCE_LEN;
-        let _changing = lock(&self.changing);
+        let _changing = self.changing.lock().unpoisoned();
         if handle == 0 || self.get(at) != handle {
             return counted;
         }

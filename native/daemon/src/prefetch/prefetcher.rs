@@ -9,9 +9,9 @@
 mod tests;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex};
 
-use diffcache_dataplane::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 use diffcache_prefetch::Policy;
 use diffcache_prefetch::{Chunk, ChunkSet, Hint, Profile, Queue, Record, Sequences, Threshold};
 
@@ -173,7 +173,7 @@ pub struct Miss<'a>(&'a Prefetcher);
 
 impl Drop for Miss<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock().unpoisoned();
         state.misses -= 1;
         if state.misses == 0 {
             state.queue.resume();
@@ -201,12 +201,12 @@ impl Prefetcher {
 
     /// Queue the chunks that are known, unless a read has done so.
     pub fn begin(&self) {
-        self.begin_with(&mut lock(&self.state));
+        self.begin_with(&mut self.state.lock().unpoisoned());
     }
 
     /// Queue the chunks of the profile before any read.
     pub fn begin_profile(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         if !state.has_begun {
             state.has_begun = true;
             state.queue_known();
@@ -216,7 +216,7 @@ impl Prefetcher {
 
     /// Queue the chunks of the profile again that are not there: those that were left to another fetch, which failed.
     pub fn queue_absent(&self, is_there: impl Fn(Chunk) -> bool) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         let chunks = state.profile.rows().map(|(chunk, ..)| chunk);
         let absent = chunks.filter(|chunk| !is_there(*chunk));
         let hints: Vec<_> = absent.map(|chunk| state.hint(chunk)).collect();
@@ -243,7 +243,7 @@ impl Prefetcher {
 
     /// Prefetch by another profile from now on; what waits of the last one is forgotten.
     pub fn replace(&self, profile: Profile) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         if !state.takes_hints {
             return;
         }
@@ -256,7 +256,7 @@ impl Prefetcher {
 
     /// Forget all hints, and take no more: what continues a sequence is prefetched alone.
     pub fn forget_hints(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         state.takes_hints = false;
         state.site = Profile::default();
         state.set_profile(&Profile::default());
@@ -266,7 +266,7 @@ impl Prefetcher {
 
     /// Prefetch what hosts of the site have read, too: chunks, by how many instances in all, and their mean time in microseconds.
     pub fn learn(&self, rows: Vec<(Chunk, u64, f64)>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         if !state.takes_hints {
             return;
         }
@@ -292,13 +292,13 @@ impl Prefetcher {
 
     /// Return whether a chunk is a hint by what hosts of the site have read, and not by the profile.
     pub fn was_taught(&self, chunk: Chunk) -> bool {
-        let state = lock(&self.state);
+        let state = self.state.lock().unpoisoned();
         state.is_known(chunk) && state.profile.get(chunk).count == 0
     }
 
     /// Stop prefetching while a miss is served.
     pub fn enter_miss(&self) -> Miss<'_> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         state.misses += 1;
         state.queue.stop();
         Miss(self)
@@ -306,7 +306,7 @@ impl Prefetcher {
 
     /// Follow what a handle reads, and queue what continues it.
     pub fn note_read(&self, handle: u64, chunks: std::ops::Range<u64>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         self.begin_with(&mut state);
         let new = || Sequences::new(self.chunks, self.policy.read_ahead);
         for chunk in chunks.filter_map(|chunk| Chunk::try_from(chunk).ok()) {
@@ -323,7 +323,7 @@ impl Prefetcher {
 
     /// Return how many chunks of the rest of a file to prefetch after a read that ends in this chunk: none where hints say what follows.
     pub fn wanted_rest(&self, chunk: u64) -> usize {
-        let state = lock(&self.state);
+        let state = self.state.lock().unpoisoned();
         let is_known = Chunk::try_from(chunk).is_ok_and(|chunk| state.is_known(chunk));
         match is_known {
             true => 0,
@@ -334,7 +334,7 @@ impl Prefetcher {
     /// Queue the rest of a file that is being read.
     pub fn note_rest(&self, chunks: Vec<Chunk>) {
         if !chunks.is_empty() {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock().unpoisoned();
             state.queue.add_in_order(chunks);
             self.wake(&state);
         }
@@ -342,12 +342,12 @@ impl Prefetcher {
 
     /// Forget a handle that was closed.
     pub fn forget(&self, handle: u64) {
-        lock(&self.state).sequences.remove(&handle);
+        self.state.lock().unpoisoned().sequences.remove(&handle);
     }
 
     /// Wait for the next chunk to fetch, which then is in flight until it is `done`. Chunks that are there or on their way are dropped.
     pub fn next(&self, is_there: impl Fn(Chunk) -> bool) -> Chunk {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         loop {
             if let Some(chunk) = state.queue.next(&is_there) {
                 state.note_taken(chunk);
@@ -357,13 +357,13 @@ impl Prefetcher {
                 self.idle.notify_all();
             }
             let waited = self.changed.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state = waited.unpoisoned();
         }
     }
 
     /// End the flight of a chunk, by the thread that fetched it and then takes the next. One that failed is queued again if it is a hint.
     pub fn done(&self, chunk: Chunk, is_there: bool) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         state.queue.done();
         if !is_there && state.is_known(chunk) && !state.is_doubted {
             let hint = state.hint(chunk);
@@ -378,14 +378,16 @@ impl Prefetcher {
     /// Return whether nothing is queued or on its way.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
-        lock(&self.state).queue.is_idle()
+        self.state.lock().unpoisoned().queue.is_idle()
     }
 
     /// Wait until nothing is queued or on its way.
     pub fn wait_until_idle(&self) {
         let waited = self
             .idle
-            .wait_while(lock(&self.state), |state| !state.queue.is_idle());
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+            .wait_while(self.state.lock().unpoisoned(), |state| {
+                !state.queue.is_idle()
+            });
+        drop(waited.unpoisoned());
     }
 }

@@ -9,9 +9,10 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::Manifest;
 use rustix::io::FdFlags;
 use serde_json::json;
@@ -310,7 +311,7 @@ impl Keeper<'_> {
                 return None;
             }
         };
-        let mut config = self.config.write().unwrap_or_else(PoisonError::into_inner);
+        let mut config = self.config.write().unpoisoned();
         if *config == fresh {
             return None;
         }

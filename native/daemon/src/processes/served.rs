@@ -12,10 +12,11 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use diffcache_base::locks;
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::Manifest;
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Deserializer};
@@ -139,7 +140,7 @@ impl Image {
     /// Take the turn, after whatever is done with the image now; none once it is gone.
     pub fn turn(&self) -> Option<Turn<'_>> {
         locks::begin("wait for an image's turn");
-        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        let keeper = self.keeper.lock().unpoisoned();
         (!keeper.is_gone).then_some(Turn {
             image: self,
             keeper,

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::Manifest;
 use serde_json::{json, Value};
 

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use diffcache_dataplane::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 use crate::image::chunk::ChunkError;
 use crate::sources::source::Source;
@@ -79,23 +79,27 @@ impl Known {
 
     /// Return when it may be asked again, as far as that is known.
     pub fn awake_at(&self, now: Instant) -> Instant {
-        lock(&self.rest).until.map_or(now, |until| until.max(now))
+        self.rest
+            .lock()
+            .unpoisoned()
+            .until
+            .map_or(now, |until| until.max(now))
     }
 
     /// Return whether it may be asked.
     pub fn is_awake(&self, now: Instant) -> bool {
-        let rest = lock(&self.rest);
+        let rest = self.rest.lock().unpoisoned();
         !rest.is_probed && rest.until.is_none_or(|until| until <= now)
     }
 
     /// Note that it served a chunk.
     pub fn succeeded(&self) {
-        *lock(&self.rest) = Rest::NONE;
+        *self.rest.lock().unpoisoned() = Rest::NONE;
     }
 
     /// Note that it did not.
     pub fn failed(&self, error: &ChunkError) {
-        let mut rest = lock(&self.rest);
+        let mut rest = self.rest.lock().unpoisoned();
         let is_absent = error.is_absent();
         let least = match error {
             ChunkError::Wrong(_) => WRONG_REST,
@@ -111,7 +115,7 @@ impl Known {
 
     /// Ask it again if it did not have the image: it has it now.
     pub fn wake(&self) {
-        let mut rest = lock(&self.rest);
+        let mut rest = self.rest.lock().unpoisoned();
         if rest.is_absent {
             *rest = Rest::NONE;
         }
@@ -124,12 +128,12 @@ impl Known {
 
     /// Probe it at a time.
     pub fn probe_at(&self, now: Instant) {
-        let rest = *lock(&self.rest);
+        let rest = *self.rest.lock().unpoisoned();
         if !rest.is_probed || rest.until.is_some_and(|until| until > now) {
             return;
         }
         let is_alive = self.source.is_alive();
-        let mut rest = lock(&self.rest);
+        let mut rest = self.rest.lock().unpoisoned();
         match is_alive {
             true => rest.is_probed = false,
             false => rest.until = Some(now + rest.next),

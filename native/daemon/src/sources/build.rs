@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::Manifest;
 use diffcache_core::patch::PatchError;
 use diffcache_core::source::{self as core_source, ReadAt};
-use diffcache_dataplane::gate::lock;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 
 use crate::config::{BuildPlace, ObjectPlace, Place};
@@ -213,7 +213,7 @@ impl Base<'_> {
     /// Keep the error of a read for `explain`, and return what the reader of a patch takes.
     fn note(&self, error: SourceError) -> core_source::SourceError {
         let reason = error.to_string();
-        *lock(&self.failure) = Some(error);
+        *self.failure.lock().unpoisoned() = Some(error);
         core_source::SourceError::Unavailable {
             name: "base".to_owned(),
             reason,
@@ -222,7 +222,9 @@ impl Base<'_> {
 
     /// Return why building failed: the error of what it is built of, of which the patch's reader knows the text alone.
     fn explain(&self, error: PatchError) -> SourceError {
-        lock(&self.failure)
+        self.failure
+            .lock()
+            .unpoisoned()
             .take()
             .unwrap_or_else(|| to_wrong(error))
     }

@@ -10,15 +10,15 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
+use diffcache_base::hex;
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::patch::format::{frame_check, Frame, Header, HEADER_LEN};
 use diffcache_core::patch::reader::{FrameCache, PatchFile};
 use diffcache_core::patch::PatchError;
 use diffcache_core::source::{FileSource, ReadAt};
-use diffcache_dataplane::gate::lock;
-use diffcache_dataplane::ids::hex;
 
 use crate::peers::object::Object;
 use crate::sizes::CHUNK;
@@ -26,7 +26,7 @@ use crate::sources::source::SourceError;
 
 /// Return where a patch is kept in a state folder.
 fn path_of(state: &Path, id: &[u8; 32]) -> PathBuf {
-    state.join(format!("{}.patch", hex(id)))
+    state.join(format!("{}.patch", hex::encode(id)))
 }
 
 /// Remove patches that are used no more from a state folder.
@@ -85,7 +85,7 @@ impl Opened {
     /// Take those of some frames that no thread has taken and that may be absent; wait while there are none and others are busy. Empty when all are
     /// local.
     fn claim(&self, frames: &[Frame], end: Instant) -> Result<Claim<'_>, SourceError> {
-        let mut states = lock(&self.states);
+        let mut states = self.states.lock().unpoisoned();
         loop {
             let of = |state| {
                 let is = |frame: &&Frame| states.get(&frame.offset).copied() == state;
@@ -107,7 +107,7 @@ impl Opened {
                 return Err(SourceError::Unreachable(reason));
             }
             let waited = self.freed.wait_timeout(states, left);
-            states = waited.unwrap_or_else(PoisonError::into_inner).0;
+            states = waited.unpoisoned().0;
         }
     }
 }
@@ -120,13 +120,17 @@ struct Claim<'a> {
 
 impl Claim<'_> {
     fn set_local(&self, frame: &Frame) {
-        lock(&self.opened.states).insert(frame.offset, FrameState::Local);
+        self.opened
+            .states
+            .lock()
+            .unpoisoned()
+            .insert(frame.offset, FrameState::Local);
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let mut states = lock(&self.opened.states);
+        let mut states = self.opened.states.lock().unpoisoned();
         for frame in &self.frames {
             if states.get(&frame.offset) == Some(&FrameState::Busy) {
                 states.remove(&frame.offset);
@@ -169,7 +173,7 @@ impl LocalPatch {
     /// Fetch header and end again before the next use: they are not what they should be.
     pub fn doubt(&self) {
         self.is_doubtful.store(true, Ordering::SeqCst);
-        *lock(&self.opened) = None;
+        *self.opened.lock().unpoisoned() = None;
     }
 
     /// Open the patch that makes the image `target` before `end`, with what an earlier worker left of it.
@@ -178,7 +182,7 @@ impl LocalPatch {
     /// `Wrong` if it makes another image or is damaged, or those of its host or the local disk.
     pub fn open(&self, target: &[u8; 32], end: Instant) -> Result<Arc<Opened>, SourceError> {
         // Others need the same and wait for it.
-        let mut opened = lock(&self.opened);
+        let mut opened = self.opened.lock().unpoisoned();
         if let Some(opened) = &*opened {
             return Ok(opened.clone());
         }

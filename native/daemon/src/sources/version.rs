@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use diffcache_base::hex;
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::source::{FileSource, ReadAt};
-use diffcache_dataplane::gate::lock;
-use diffcache_dataplane::ids::unhex;
 use diffcache_qcow2::Image;
 use diffcache_versions::restore::content::Content;
 use diffcache_versions::store::map::MapFile;
@@ -87,7 +87,7 @@ impl VersionSource {
     }
 
     fn content(&self) -> Result<Arc<Content>, VersionsError> {
-        let mut content = lock(&self.content);
+        let mut content = self.content.lock().unpoisoned();
         if let Some(content) = &*content {
             return Ok(content.clone());
         }
@@ -136,7 +136,7 @@ fn open(place: &VersionPlace) -> Result<Content, VersionsError> {
 fn open_store(found: &Description) -> Result<Store, VersionsError> {
     let mut keys = BTreeMap::new();
     for (number, digits) in &found.keys {
-        let key: Option<[u8; 32]> = unhex(digits);
+        let key: Option<[u8; 32]> = hex::decode(digits);
         keys.insert(
             *number,
             key.ok_or_else(|| invalid("a key of another length"))?,
@@ -168,7 +168,7 @@ fn open_store(found: &Description) -> Result<Store, VersionsError> {
 }
 
 fn read_checked(path: &Path, check: &str, object: &str) -> Result<Vec<u8>, VersionsError> {
-    let check: Option<Check> = unhex(check);
+    let check: Option<Check> = hex::decode(check);
     let check = check.ok_or_else(|| invalid(format!("no checksum of {object}")))?;
     let bytes = read_file(path, u64::MAX)?;
     expect(&bytes, &check, object)?;

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::patch::{apply_to_sink, PatchError};
 use diffcache_core::sink::{LeafSink, SinkError};
 use diffcache_core::source::{FileSource, ReadAt, SourceError};
@@ -17,7 +18,7 @@ use crate::fetching::leaves::Leaves;
 use crate::fetching::part::Part;
 use crate::fetching::peer::Remote;
 use crate::fetching::source::HttpSource;
-use crate::gate::{lock, Cancel};
+use crate::gate::Cancel;
 use crate::ids::{Kind, ObjectKey};
 use crate::plane::{check_rate, DataPlane, Job};
 use crate::progress::Meter;
@@ -134,7 +135,7 @@ impl LeafSink for Writer<'_> {
                 name: self.leaves.key.to_string(),
                 reason: error.to_string(),
             };
-            lock(&self.failure).get_or_insert(error);
+            self.failure.lock().unpoisoned().get_or_insert(error);
             closed
         })
     }
@@ -242,7 +243,7 @@ fn apply(
     let manifest = leaves.manifest.clone();
     let applied = apply_to_sink(base.reader(), patch.reader(), &manifest, &writer, &task);
     applied.map_err(|error| {
-        let first = lock(&writer.failure).take();
+        let first = writer.failure.lock().unpoisoned().take();
         first
             .or_else(|| base.take_failure())
             .or_else(|| patch.take_failure())

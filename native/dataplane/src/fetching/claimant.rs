@@ -12,6 +12,7 @@ use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
 use serde::de::DeserializeOwned;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -22,7 +23,7 @@ pub use crate::fetching::claimant::renewal::{Expectation, Renewal};
 use crate::fetching::client::{Ask, Client, Stop};
 use crate::fetching::peer::{Peer, Remote};
 use crate::fetching::standing::{Offence, Standing, Verdict};
-use crate::gate::{lock, Cancel};
+use crate::gate::Cancel;
 use crate::ids::ObjectKey;
 use crate::serving::claim_messages::{ClaimAnswer, ClaimRequest};
 use crate::serving::claims::Holder;
@@ -95,26 +96,28 @@ impl Unreachable {
     /// Pass over a host for a while.
     pub fn add(&self, host: &str) {
         let until = Instant::now() + UNREACHABLE_TIME;
-        lock(&self.0).insert(host.to_owned(), until);
+        self.0.lock().unpoisoned().insert(host.to_owned(), until);
     }
 
     /// The hosts that are passed over now.
     pub fn names(&self) -> Vec<String> {
-        let mut hosts = lock(&self.0);
+        let mut hosts = self.0.lock().unpoisoned();
         hosts.retain(|_, until| *until > Instant::now());
         hosts.keys().cloned().collect()
     }
 
     /// Whether a host is passed over now.
     pub fn contains(&self, host: &str) -> bool {
-        lock(&self.0)
+        self.0
+            .lock()
+            .unpoisoned()
             .get(host)
             .is_some_and(|until| *until > Instant::now())
     }
 
     /// Forget all of them.
     pub fn clear(&self) {
-        lock(&self.0).clear();
+        self.0.lock().unpoisoned().clear();
     }
 }
 
@@ -166,7 +169,7 @@ impl Claimant {
         for host in &hosts {
             self.standing.name(&host.url, &host.name);
         }
-        *lock(&self.site) = hosts;
+        *self.site.lock().unpoisoned() = hosts;
     }
 
     /// Note, count and report what a host did; leave it alone for a while if that is not the first time.
@@ -190,7 +193,10 @@ impl Claimant {
     /// The holder that a coordinator names, if it is a host of the site: a request is signed for no other.
     fn known(&self, holder: Holder, remote: &Remote) -> Result<Holder, TransferError> {
         let own = holder.name == self.name && holder.url == self.url;
-        let listed = lock(&self.site)
+        let listed = self
+            .site
+            .lock()
+            .unpoisoned()
             .iter()
             .any(|host| host.name == holder.name && host.url == holder.url);
         if own || listed {
@@ -223,7 +229,7 @@ impl Claimant {
     ) -> Result<Holder, TransferError> {
         let remote = remote(coordinator, key);
         if coordinator.to_string() == self.url {
-            let mut claims = lock(&self.service.claims);
+            let mut claims = self.service.claims.lock().unpoisoned();
             let claimed = claims.claim(key, self.own(), suspect, Instant::now());
             return claimed.map_err(|error| remote.unavailable(error.to_string()));
         }
@@ -234,7 +240,11 @@ impl Claimant {
     /// Give up a claim at a given coordinator; that it was lost before is not an error.
     pub fn release_at(&self, coordinator: &Peer, key: ObjectKey) -> Result<(), TransferError> {
         if coordinator.to_string() == self.url {
-            lock(&self.service.claims).release(key, &self.name, Instant::now());
+            self.service
+                .claims
+                .lock()
+                .unpoisoned()
+                .release(key, &self.name, Instant::now());
             return Ok(());
         }
         let remote = remote(coordinator, key);
@@ -308,7 +318,12 @@ impl Claimant {
         key: ObjectKey,
     ) -> Result<Option<Holder>, TransferError> {
         if coordinator.to_string() == self.url {
-            return Ok(lock(&self.service.claims).holder(key, Instant::now()));
+            return Ok(self
+                .service
+                .claims
+                .lock()
+                .unpoisoned()
+                .holder(key, Instant::now()));
         }
         let remote = remote(coordinator, key);
         let answer = self.exchange(&remote, "GET", &[])?;
@@ -317,7 +332,10 @@ impl Claimant {
 
     /// Names and URLs of the hosts that may coordinate an object, in the order in which they are asked.
     fn coordinators(&self, key: ObjectKey) -> Vec<(String, String)> {
-        let mut urls: BTreeMap<String, String> = lock(&self.site)
+        let mut urls: BTreeMap<String, String> = self
+            .site
+            .lock()
+            .unpoisoned()
             .iter()
             .map(|host| (host.name.clone(), host.url.clone()))
             .collect();
@@ -350,7 +368,7 @@ impl Claimant {
         let Some(coordinator) = claimed.coordinator.clone() else {
             return Ok(Renewal(None));
         };
-        let interval = lock(&self.service.claims).ttl() / 3;
+        let interval = self.service.claims.lock().unpoisoned().ttl() / 3;
         let claimant = self.clone();
         let (end, ended) = channel::<()>();
         let thread = std::thread::Builder::new()
@@ -375,7 +393,7 @@ impl Claimant {
         key: ObjectKey,
         warn: &mut dyn FnMut(String),
     ) -> Result<Expectation, TransferError> {
-        *lock(&self.expected).entry(key).or_default() += 1;
+        *self.expected.lock().unpoisoned().entry(key).or_default() += 1;
         // From here on its drop takes the entry back.
         let mut expectation = Expectation {
             claimant: self.clone(),
@@ -406,7 +424,7 @@ impl Claimant {
         key: ObjectKey,
         warn: &mut dyn FnMut(String),
     ) -> Result<bool, TransferError> {
-        if lock(&self.expected).contains_key(&key) {
+        if self.expected.lock().unpoisoned().contains_key(&key) {
             return Ok(true);
         }
         let arrival = arrival_key(key);

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
+
+use diffcache_base::locks::Unpoisoned;
 
 use crate::counters::Counters;
 use crate::error::TransferError;
 pub use crate::fetching::connection::{Connection, Fault, Head, Referral, Stop};
 use crate::fetching::minimum_rate::Floors;
 use crate::fetching::peer::{Peer, Remote};
-use crate::gate::lock;
 use crate::ids::Kind;
 use crate::serving::hints;
 use crate::serving::ranges::Want;
@@ -92,17 +93,17 @@ impl Client {
 
     /// Replaces the keys, for the requests to come.
     pub fn set_keys(&self, keys: Keys) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(keys);
+        *self.keys.write().unpoisoned() = Some(keys);
     }
 
     /// Replaces the slowest rates that are accepted.
     pub fn set_floors(&self, floors: Floors) {
-        *self.floors.write().unwrap_or_else(PoisonError::into_inner) = floors;
+        *self.floors.write().unpoisoned() = floors;
     }
 
     /// Slowest rates that are accepted.
     pub fn floors(&self) -> Floors {
-        *self.floors.read().unwrap_or_else(PoisonError::into_inner)
+        *self.floors.read().unpoisoned()
     }
 
     /// Asks by TLS: always, or those who announce it if `tls` tolerates others.
@@ -113,7 +114,12 @@ impl Client {
 
     /// A connection that was used before and is still open, else a fresh one.
     pub fn connection(&self, peer: &Peer, stop: &Stop) -> Result<Connection, Fault> {
-        while let Some((mut connection, since)) = lock(&self.pool).get_mut(peer).and_then(Vec::pop)
+        while let Some((mut connection, since)) = self
+            .pool
+            .lock()
+            .unpoisoned()
+            .get_mut(peer)
+            .and_then(Vec::pop)
         {
             if since.elapsed() < IDLE_TIME && connection.is_quiet() {
                 return Ok(connection);
@@ -133,7 +139,7 @@ impl Client {
 
     /// A new connection after another one broke, perhaps because the peer was restarted.
     pub fn renewed(&self, peer: &Peer, stop: &Stop) -> Result<Connection, Fault> {
-        lock(&self.boots).remove(peer);
+        self.boots.lock().unpoisoned().remove(peer);
         self.fresh(peer, stop)
     }
 
@@ -180,17 +186,17 @@ impl Client {
         }
         // Without a boot the request itself will tell what is wrong.
         if let Some(boot) = head.boot {
-            lock(&self.boots).insert(peer.clone(), boot);
+            self.boots.lock().unpoisoned().insert(peer.clone(), boot);
         }
         Ok(())
     }
 
     fn boot(&self, peer: &Peer) -> Option<String> {
-        lock(&self.boots).get(peer).cloned()
+        self.boots.lock().unpoisoned().get(peer).cloned()
     }
 
     fn key_name(&self) -> Option<String> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read().unpoisoned();
         keys.as_ref().map(|keys| keys.signing.name().to_owned())
     }
 
@@ -220,7 +226,7 @@ impl Client {
         if !connection.is_finished() {
             return;
         }
-        let mut pool = lock(&self.pool);
+        let mut pool = self.pool.lock().unpoisoned();
         pool.retain(|_, idle| {
             idle.retain(|(_, since)| since.elapsed() < IDLE_TIME);
             !idle.is_empty()
@@ -233,7 +239,7 @@ impl Client {
 
     /// Closes idle connections.
     pub fn close(&self) {
-        lock(&self.pool).clear();
+        self.pool.lock().unpoisoned().clear();
     }
 
     /// Sends a request; its response comes after those of earlier requests on the same connection.
@@ -317,7 +323,7 @@ impl Client {
         ask: &Ask<'_>,
         range: &str,
     ) -> Result<Option<String>, Fault> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read().unpoisoned();
         let Some(keys) = &*keys else {
             return Ok(None);
         };
@@ -352,7 +358,10 @@ impl Client {
         if self.boot(&remote.peer).as_ref() == Some(boot) || self.key_name().is_none() {
             return Ok(head);
         }
-        lock(&self.boots).insert(remote.peer.clone(), boot.clone());
+        self.boots
+            .lock()
+            .unpoisoned()
+            .insert(remote.peer.clone(), boot.clone());
         Err(Fault::Broken("it was restarted".to_owned()))
     }
 

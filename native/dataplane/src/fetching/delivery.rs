@@ -11,6 +11,8 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use diffcache_base::locks::Unpoisoned;
+
 use crate::error::TransferError;
 use crate::fetching::delivery::order::parse_trace;
 pub use crate::fetching::delivery::order::{
@@ -18,7 +20,7 @@ pub use crate::fetching::delivery::order::{
 };
 use crate::fetching::delivery::run::Run;
 use crate::fetching::wan::Handle;
-use crate::gate::{lock, Cancel};
+use crate::gate::Cancel;
 use crate::ids::ObjectKey;
 use crate::plane::{check_rate, DataPlane};
 
@@ -183,7 +185,7 @@ impl DataPlane {
     /// End the lending of delivered files, because the space is needed; returns whether anything was lent.
     pub fn stop_lending(&self) -> bool {
         let now = Instant::now();
-        let lent: Vec<_> = lock(&self.lent).drain().collect();
+        let lent: Vec<_> = self.lent.lock().unpoisoned().drain().collect();
         for (key, _) in &lent {
             self.recall(*key);
         }

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use diffcache_base::hex;
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::manifest::{Manifest, LEAF_LEN, LEAF_SIZE};
 
 use crate::complaints::Complaints;
@@ -19,8 +21,7 @@ use crate::fetching::part::Part;
 use crate::fetching::peer::Remote;
 use crate::fetching::standing::Offence;
 use crate::flight::Flight;
-use crate::gate::lock;
-use crate::ids::{hex, Kind, ObjectKey};
+use crate::ids::{Kind, ObjectKey};
 use crate::progress::Meter;
 use crate::serving::ranges::Want;
 use crate::shaper::{Place, Shaper};
@@ -100,11 +101,11 @@ impl Transfer<'_> {
                 self.replace_prefix(connection, blob, inherited, &mut wrong)
             })?;
             if self.is_right(blob) {
-                lock(self.liars).extend(wrong);
+                self.liars.lock().unpoisoned().extend(wrong);
                 return Ok(());
             }
         }
-        let found = hex(blob.hasher.finalize().as_bytes());
+        let found = hex::encode(blob.hasher.finalize().as_bytes());
         let reason = format!("what came is something else (hash {found})");
         let offence = match blob.behind {
             true => Offence::Doubt,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 /// Files that are remembered; what is forgotten counts as of unknown origin.
 const MOST_FILES: usize = 1024;
@@ -80,14 +80,14 @@ pub struct Origins(Mutex<HashMap<PathBuf, Segments>>);
 impl Origins {
     /// Takes out what is known of a part that has `length` bytes.
     pub fn take(&self, path: &Path, length: u64) -> Segments {
-        let mut segments = lock(&self.0).remove(path).unwrap_or_default();
+        let mut segments = self.0.lock().unpoisoned().remove(path).unwrap_or_default();
         segments.fit(length);
         segments
     }
 
     /// Keeps the record of a part that another attempt may continue.
     pub fn keep(&self, path: &Path, segments: Segments) {
-        let mut kept = lock(&self.0);
+        let mut kept = self.0.lock().unpoisoned();
         if kept.len() >= MOST_FILES {
             kept.clear();
         }
@@ -127,6 +127,6 @@ mod tests {
         for number in 0..2 * MOST_FILES {
             origins.keep(Path::new(&number.to_string()), Segments::default());
         }
-        assert!(lock(&origins.0).len() <= MOST_FILES);
+        assert!(origins.0.lock().unpoisoned().len() <= MOST_FILES);
     }
 }

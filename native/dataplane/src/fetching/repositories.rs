@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
+
 use crate::fetching::claimant::SiteHost;
 use crate::fetching::measured_rate::MeasuredRate;
-use crate::gate::lock;
 
 /// Time from the first failure to the first probe, and between probes at most.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
@@ -63,7 +64,7 @@ pub struct Repositories(Mutex<HashMap<String, Record>>);
 impl Repositories {
     /// Replaces the repositories that are known; one with another URL begins anew.
     pub fn set(&self, hosts: &[SiteHost]) {
-        let mut records = lock(&self.0);
+        let mut records = self.0.lock().unpoisoned();
         records.retain(|name, record| {
             hosts
                 .iter()
@@ -78,14 +79,16 @@ impl Repositories {
 
     /// Whether a repository is passed over now.
     pub fn is_passed_over(&self, name: &str) -> bool {
-        lock(&self.0)
+        self.0
+            .lock()
+            .unpoisoned()
             .get(name)
             .is_some_and(|record| record.outage.is_some())
     }
 
     /// The names of those that are passed over now.
     pub fn passed_over(&self) -> Vec<String> {
-        let records = lock(&self.0);
+        let records = self.0.lock().unpoisoned();
         let down = records.iter().filter(|(_, record)| record.outage.is_some());
         let mut names: Vec<_> = down.map(|(name, _)| name.clone()).collect();
         names.sort();
@@ -96,7 +99,7 @@ impl Repositories {
     ///
     /// Returns whether it was used until now.
     pub fn note_failure(&self, host: &SiteHost, reason: Option<String>, now: Instant) -> bool {
-        let mut records = lock(&self.0);
+        let mut records = self.0.lock().unpoisoned();
         let record = Record::of(&mut records, host);
         record.failures += 1;
         let Some(reason) = reason.filter(|_| record.outage.is_none()) else {
@@ -115,7 +118,7 @@ impl Repositories {
 
     /// Notes that a repository delivered an object.
     pub fn note_success(&self, host: &SiteHost) {
-        let mut records = lock(&self.0);
+        let mut records = self.0.lock().unpoisoned();
         let record = Record::of(&mut records, host);
         record.transfers += 1;
         record.strikes = 0;
@@ -124,23 +127,27 @@ impl Repositories {
 
     /// Counts bytes that came from a repository.
     pub fn add_bytes(&self, host: &SiteHost, bytes: u64) {
-        Record::of(&mut lock(&self.0), host).bytes += bytes;
+        Record::of(&mut self.0.lock().unpoisoned(), host).bytes += bytes;
     }
 
     /// Notes that a transfer begins whose rate only the link limits; [`Repositories::end_measured`] has to follow.
     pub fn begin_measured(&self, host: &SiteHost, now: Instant) {
-        Record::of(&mut lock(&self.0), host).rate.begin(now);
+        Record::of(&mut self.0.lock().unpoisoned(), host)
+            .rate
+            .begin(now);
     }
 
     /// Notes that such a transfer ended; see [`MeasuredRate::end`].
     pub fn end_measured(&self, host: &SiteHost, received: Option<u64>, now: Instant) {
-        Record::of(&mut lock(&self.0), host).rate.end(received, now);
+        Record::of(&mut self.0.lock().unpoisoned(), host)
+            .rate
+            .end(received, now);
     }
 
     /// Returns the repositories to probe now; each is probed by one caller at a time, which calls [`Repositories::end_probe`].
     pub fn begin_probes(&self, now: Instant) -> Vec<SiteHost> {
         let mut due = Vec::new();
-        for (name, record) in lock(&self.0).iter_mut() {
+        for (name, record) in self.0.lock().unpoisoned().iter_mut() {
             let Some(outage) = &mut record.outage else {
                 continue;
             };
@@ -157,7 +164,7 @@ impl Repositories {
 
     /// Notes what a probe found; a repository that answers is used again.
     pub fn end_probe(&self, host: &SiteHost, answered: bool, now: Instant) {
-        let mut records = lock(&self.0);
+        let mut records = self.0.lock().unpoisoned();
         let record = records
             .get_mut(&host.name)
             .filter(|record| record.url == host.url);
@@ -174,7 +181,7 @@ impl Repositories {
 
     /// What is known of all of them, by name.
     pub fn reports(&self, now: Instant) -> Vec<Report> {
-        let records = lock(&self.0);
+        let records = self.0.lock().unpoisoned();
         let mut found: Vec<_> = records
             .iter()
             .map(|(name, record)| Report {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
 use diffcache_core::source::{ReadAt, SourceError};
 
 use crate::error::TransferError;
@@ -13,7 +14,6 @@ use crate::fetching::frames::FrameReader;
 use crate::fetching::minimum_rate::MinimumRate;
 use crate::fetching::peer::Remote;
 use crate::fetching::window::Window;
-use crate::gate::lock;
 use crate::ids::Kind;
 use crate::serving::ranges::Want;
 use crate::shaper::{Place, Shaper};
@@ -99,7 +99,7 @@ impl HttpSource {
 
     /// Takes the error that ended a read; core returns it without its type.
     pub fn take_failure(&self) -> Option<TransferError> {
-        lock(&self.failure).take()
+        self.failure.lock().unpoisoned().take()
     }
 
     fn read_range(&self, buf: &mut [u8], offset: u64) -> Result<(), TransferError> {
@@ -150,7 +150,7 @@ impl HttpSource {
             true => client.receive_range_or_frames(connection, remote, range, stop)?,
             false => client.receive_range(connection, remote, range, stop)?,
         };
-        lock(&self.pace).set_arriving(head.arriving);
+        self.pace.lock().unpoisoned().set_arriving(head.arriving);
         self.judge(connection, 0, begun.elapsed())?;
         if head.framed {
             return self.read_frames(connection, range, &mut buf[*progress..], progress);
@@ -196,7 +196,7 @@ impl HttpSource {
 
     /// Fails if the ranges together come too slowly, however fast each of them is.
     fn judge(&self, connection: &Connection, bytes: usize, waited: Duration) -> Result<(), Fault> {
-        let judged = lock(&self.pace).note(bytes, waited);
+        let judged = self.pace.lock().unpoisoned().note(bytes, waited);
         judged.map_err(|slow| connection.too_slow(slow))
     }
 }
@@ -227,7 +227,7 @@ impl ReadAt for HttpSource {
         read.map_err(|error| {
             let (name, reason) = (name(), error.to_string());
             let refused = !error.is_retryable();
-            lock(&self.failure).get_or_insert(error);
+            self.failure.lock().unpoisoned().get_or_insert(error);
             if refused {
                 SourceError::Refused { name, reason }
             } else {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 /// Offences that are older do not count.
 const MEMORY: Duration = Duration::from_secs(600);
@@ -77,7 +77,7 @@ impl Standing {
 
     /// Learns the name of the host with a URL, for reports.
     pub fn name(&self, url: &str, name: &str) {
-        let mut records = lock(&self.records);
+        let mut records = self.records.lock().unpoisoned();
         if records.len() < MOST_HOSTS || records.contains_key(base(url)) {
             records.entry(base(url).to_owned()).or_default().name = Some(name.to_owned());
         }
@@ -85,7 +85,7 @@ impl Standing {
 
     /// The name of the host with a URL, or the URL.
     pub fn describe(&self, url: &str) -> String {
-        let records = lock(&self.records);
+        let records = self.records.lock().unpoisoned();
         let name = records
             .get(base(url))
             .and_then(|record| record.name.clone());
@@ -94,7 +94,7 @@ impl Standing {
 
     /// Notes an offence of the host with a URL.
     pub fn note(&self, url: &str, offence: Offence, now: Instant) -> Verdict {
-        let mut records = lock(&self.records);
+        let mut records = self.records.lock().unpoisoned();
         if records.len() >= MOST_HOSTS && !records.contains_key(base(url)) {
             records.retain(|_, record| record.until.is_some_and(|until| until > now));
         }
@@ -119,7 +119,9 @@ impl Standing {
 
     /// Whether the host with a URL is left alone now.
     pub fn is_left_alone(&self, url: &str, now: Instant) -> bool {
-        lock(&self.records)
+        self.records
+            .lock()
+            .unpoisoned()
             .get(base(url))
             .and_then(|record| record.until)
             .is_some_and(|until| until > now)
@@ -127,7 +129,7 @@ impl Standing {
 
     /// The hosts that are left alone now, by name.
     pub fn left_alone(&self, now: Instant) -> Vec<LeftAlone> {
-        let records = lock(&self.records);
+        let records = self.records.lock().unpoisoned();
         let mut found: Vec<_> = records
             .iter()
             .filter_map(|(url, record)| {
@@ -191,6 +193,6 @@ mod tests {
         for number in 0..2 * MOST_HOSTS {
             standing.note(&number.to_string(), Offence::Lie, now);
         }
-        assert!(lock(&standing.records).len() <= MOST_HOSTS);
+        assert!(standing.records.lock().unpoisoned().len() <= MOST_HOSTS);
     }
 }

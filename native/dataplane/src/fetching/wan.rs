@@ -3,10 +3,12 @@
 //! While a request uses the WAN, fills of the same host stop using it. A fill that a request waits for becomes a request at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use crate::gate::{lock, Cancel};
+use diffcache_base::locks::Unpoisoned;
+
+use crate::gate::Cancel;
 
 #[derive(Default)]
 struct Users {
@@ -25,7 +27,7 @@ pub struct WanGate {
 impl WanGate {
     /// Use the WAN for a request until the returned value is dropped, and interrupt the fills that use it.
     pub fn enter_request(&self) -> WanUse<'_> {
-        let mut users = lock(&self.users);
+        let mut users = self.users.lock().unpoisoned();
         users.requests += 1;
         for (_, interrupt) in &users.fills {
             interrupt.cancel();
@@ -38,7 +40,7 @@ impl WanGate {
 
     /// Use the WAN for a fill until the returned value is dropped, unless a request does; `interrupt` is cancelled when one comes.
     pub fn enter_fill(&self, interrupt: Cancel) -> Option<WanUse<'_>> {
-        let mut users = lock(&self.users);
+        let mut users = self.users.lock().unpoisoned();
         if users.requests > 0 {
             return None;
         }
@@ -53,11 +55,11 @@ impl WanGate {
 
     /// Wait until no request uses the WAN, at most for `time`; returns whether none does.
     pub fn wait_free(&self, time: Duration) -> bool {
-        let users = lock(&self.users);
+        let users = self.users.lock().unpoisoned();
         let waited = self
             .changed
             .wait_timeout_while(users, time, |users| users.requests > 0)
-            .unwrap_or_else(PoisonError::into_inner);
+            .unpoisoned();
         waited.0.requests == 0
     }
 }
@@ -70,7 +72,7 @@ pub struct WanUse<'a> {
 
 impl Drop for WanUse<'_> {
     fn drop(&mut self) {
-        let mut users = lock(&self.gate.users);
+        let mut users = self.gate.users.lock().unpoisoned();
         match self.fill {
             Some(number) => users.fills.retain(|(other, _)| *other != number),
             None => users.requests -= 1,
@@ -99,7 +101,7 @@ impl Handle {
 
     /// Lift the limits of a fill: no rate, no waiting for requests.
     pub fn promote(&self) {
-        let attempts = lock(&self.0.attempts);
+        let attempts = self.0.attempts.lock().unpoisoned();
         self.0.promoted.store(true, Ordering::SeqCst);
         // They resume without the limits.
         attempts.iter().for_each(Cancel::cancel);
@@ -122,7 +124,7 @@ impl Handle {
 
     /// Begin an attempt, which a promotion interrupts; returns what interrupts it, and whether the handle is promoted already.
     pub fn begin_attempt(&self) -> (Attempt<'_>, bool) {
-        let mut attempts = lock(&self.0.attempts);
+        let mut attempts = self.0.attempts.lock().unpoisoned();
         let interrupt = Cancel::default();
         let promoted = self.is_promoted();
         if !promoted {
@@ -145,7 +147,12 @@ pub struct Attempt<'a> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        lock(&self.handle.0.attempts).retain(|other| !other.is_same(&self.interrupt));
+        self.handle
+            .0
+            .attempts
+            .lock()
+            .unpoisoned()
+            .retain(|other| !other.is_same(&self.interrupt));
     }
 }
 

@@ -3,9 +3,9 @@
 //! A patch's frames do not end where its reader's pieces of work do, so neighbouring pieces, which run at the same time, want the same bytes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 
-use crate::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 /// Bytes on their way, or here, or given up.
 enum State {
@@ -23,13 +23,13 @@ struct Piece {
 
 impl Piece {
     fn settle(&self, state: State) {
-        *lock(&self.state) = state;
+        *self.state.lock().unpoisoned() = state;
         self.changed.notify_all();
     }
 
     /// Waits for the bytes and copies those from `at` on; false if they did not come.
     fn copy(&self, at: u64, target: &mut [u8]) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unpoisoned();
         loop {
             match &*state {
                 State::Coming => {}
@@ -41,12 +41,12 @@ impl Piece {
                 State::Failed => return false,
             }
             let waited = self.changed.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state = waited.unpoisoned();
         }
     }
 
     fn is_coming(&self) -> bool {
-        matches!(*lock(&self.state), State::Coming)
+        matches!(*self.state.lock().unpoisoned(), State::Coming)
     }
 }
 
@@ -110,7 +110,7 @@ impl Window {
     }
 
     fn divide(&self, start: u64, end: u64) -> Vec<Share> {
-        let mut pieces = lock(&self.pieces);
+        let mut pieces = self.pieces.lock().unpoisoned();
         let mut shares = Vec::new();
         let mut at = start;
         while at < end {
@@ -146,8 +146,8 @@ impl Window {
 
     /// Forgets what failed, and the oldest pieces beyond the limit.
     fn shrink(&self) {
-        let mut pieces = lock(&self.pieces);
-        pieces.retain(|piece| !matches!(*lock(&piece.state), State::Failed));
+        let mut pieces = self.pieces.lock().unpoisoned();
+        pieces.retain(|piece| !matches!(*piece.state.lock().unpoisoned(), State::Failed));
         let mut held: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
         while held > self.most && pieces.front().is_some_and(|piece| !piece.is_coming()) {
             if let Some(piece) = pieces.pop_front() {

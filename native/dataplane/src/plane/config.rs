@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use diffcache_base::hex;
+
 use crate::counters::Counters;
 use crate::error::TransferError;
 use crate::fetching::client::Client;
 use crate::fetching::minimum_rate::Floors;
 use crate::fetching::peer::Peer;
 use crate::gate::Gate;
-use crate::ids::hex;
 use crate::plane::check_rate;
 use crate::serving::claims::Claims;
 use crate::serving::objects::Objects;
@@ -94,7 +95,7 @@ pub(super) fn build_service(
         path: config.root.clone(),
         source,
     })?;
-    let boot = hex(&fresh_nonce().map_err(|source| listen_error(&config.listen, source))?);
+    let boot = hex::encode(&fresh_nonce().map_err(|source| listen_error(&config.listen, source))?);
     let authority = Peer::parse(url)?.authority().to_owned();
     let keys = config.keys.clone();
     let verifier = keys.map(|keys| Verifier::new(keys, &authority, &boot));

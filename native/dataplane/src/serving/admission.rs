@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Shutdown, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 /// How often a thread that waits looks around.
 pub const WAIT_STEP: Duration = Duration::from_millis(100);
@@ -115,7 +115,7 @@ impl Connections {
 
     /// Open connections.
     pub fn len(&self) -> usize {
-        lock(&self.table).open.len()
+        self.table.lock().unpoisoned().open.len()
     }
 
     /// Whether there are none.
@@ -126,7 +126,7 @@ impl Connections {
     /// Takes a new connection in, in place of another one if there are too many; returns its number.
     pub fn add(&self, stream: Arc<TcpStream>) -> u64 {
         let address = stream.peer_addr().ok().map(|address| address.ip());
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock().unpoisoned();
         if table.count(|open| open.state == State::Unproven) >= self.room.unproven {
             table.end_unproven();
         }
@@ -144,18 +144,18 @@ impl Connections {
 
     /// Waits a moment if connections that were ended are still there, so that their number is bounded too.
     pub fn settle(&self) {
-        let table = lock(&self.table);
+        let table = self.table.lock().unpoisoned();
         let most = self.room.proven + 2 * self.room.unproven;
         if table.open.len() >= most {
             let waited = self.freed.wait_timeout(table, WAIT_STEP);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            drop(waited.unpoisoned());
         }
     }
 
     /// A request of a connection was accepted: it is served from now on if there is a place, or one becomes free in time.
     pub fn prove(&self, number: u64, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock().unpoisoned();
         loop {
             let Some(open) = table.open.get(&number) else {
                 return false;
@@ -186,13 +186,13 @@ impl Connections {
                 return false;
             }
             let waited = self.freed.wait_timeout(table, left.min(WAIT_STEP));
-            table = waited.unwrap_or_else(PoisonError::into_inner).0;
+            table = waited.unpoisoned().0;
         }
     }
 
     /// A served connection waits for its next request, which makes room if others need it.
     pub fn rest(&self, number: u64) {
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock().unpoisoned();
         let proven = table
             .open
             .get(&number)
@@ -205,7 +205,9 @@ impl Connections {
 
     /// Whether a request of the connection was accepted.
     pub fn is_proven(&self, number: u64) -> bool {
-        lock(&self.table)
+        self.table
+            .lock()
+            .unpoisoned()
             .open
             .get(&number)
             .is_some_and(|open| open.state.is_proven())
@@ -213,24 +215,24 @@ impl Connections {
 
     /// A connection has ended.
     pub fn remove(&self, number: u64) {
-        lock(&self.table).open.remove(&number);
+        self.table.lock().unpoisoned().open.remove(&number);
         self.freed.notify_all();
     }
 
     /// Ends the connections that wait for a request.
     pub fn end_all_idle(&self) {
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock().unpoisoned();
         while table.end_idle(None) {}
     }
 
     /// Ends all connections and waits until they have.
     pub fn end_all(&self) {
         self.freed.notify_all();
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock().unpoisoned();
         while !table.open.is_empty() {
             table.open.values_mut().for_each(Open::end);
             let waited = self.freed.wait_timeout(table, WAIT_STEP);
-            table = waited.unwrap_or_else(PoisonError::into_inner).0;
+            table = waited.unpoisoned().0;
         }
     }
 }
@@ -304,11 +306,11 @@ mod tests {
     }
 
     fn ended(connections: &Connections, number: u64) -> bool {
-        lock(&connections.table).open[&number].state == State::Ending
+        connections.table.lock().unpoisoned().open[&number].state == State::Ending
     }
 
     fn claim_address(connections: &Connections, number: u64, last: u8) {
-        let mut table = lock(&connections.table);
+        let mut table = connections.table.lock().unpoisoned();
         table.open.get_mut(&number).unwrap().address = Some([192, 0, 2, last].into());
     }
 

@@ -5,11 +5,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
 use rustix::io::retry_on_intr;
 use rustix::net::RecvFlags;
 
 use crate::counters::Event;
-use crate::gate::lock;
 use crate::ids::ObjectKey;
 use crate::serving::admission::Connections;
 use crate::serving::claim_messages::{claim_answer, parse_claim, UNCLAIMED};
@@ -358,7 +358,7 @@ impl<'a> Connection<'a> {
             name: asked.holder,
             url: asked.url,
         };
-        let mut claims = lock(&self.service.claims);
+        let mut claims = self.service.claims.lock().unpoisoned();
         let holder = claims
             .claim(key, applicant, asked.suspect.as_deref(), Instant::now())
             .map_err(|error| Refusal::Full(error.to_string()))?;
@@ -366,7 +366,13 @@ impl<'a> Connection<'a> {
     }
 
     fn show_claim(&self, key: ObjectKey) -> Result<String, Refusal> {
-        match lock(&self.service.claims).holder(key, Instant::now()) {
+        match self
+            .service
+            .claims
+            .lock()
+            .unpoisoned()
+            .holder(key, Instant::now())
+        {
             Some(holder) => claim_answer(holder),
             None => Ok(UNCLAIMED.to_owned()),
         }
@@ -374,7 +380,12 @@ impl<'a> Connection<'a> {
 
     fn release(&self, key: ObjectKey, body: &[u8]) -> Result<String, Refusal> {
         let asked = parse_claim(body)?;
-        let released = lock(&self.service.claims).release(key, &asked.holder, Instant::now());
+        let released =
+            self.service
+                .claims
+                .lock()
+                .unpoisoned()
+                .release(key, &asked.holder, Instant::now());
         Ok(serde_json::json!({"released": released}).to_string())
     }
 }

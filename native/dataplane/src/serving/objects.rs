@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
 use rustix::fs::{Mode, OFlags};
 
 use crate::flight::Flight;
-use crate::gate::lock;
 use crate::ids::{Kind, ObjectKey};
 use crate::serving::borrowed::Borrowed;
 use crate::serving::object_file::{regular_size, ObjectsError};
@@ -87,17 +87,23 @@ impl Objects {
         if let Some((file, size)) = self.open_held(key)? {
             return Ok(Some(Found::Whole(Arc::new(file), size)));
         }
-        if let Some(partial) = lock(&self.partial).get(&key) {
+        if let Some(partial) = self.partial.lock().unpoisoned().get(&key) {
             return Ok(Some(Found::Partial(partial.clone())));
         }
-        if let Some(flight) = lock(&self.flights).get(&key) {
+        if let Some(flight) = self.flights.lock().unpoisoned().get(&key) {
             flight.follow();
             return Ok(Some(Found::Arriving(flight.clone())));
         }
         if let Some((file, size)) = self.find_lent(key)? {
             return Ok(Some(Found::Whole(file, size)));
         }
-        Ok(lock(&self.borrowed).get(&key).cloned().map(Found::Borrowed))
+        Ok(self
+            .borrowed
+            .lock()
+            .unpoisoned()
+            .get(&key)
+            .cloned()
+            .map(Found::Borrowed))
     }
 
     /// Opens `<root>/<kind>/<id>` without following any link on the way.
@@ -130,7 +136,7 @@ impl Objects {
     }
 
     fn find_lent(&self, key: ObjectKey) -> Result<Option<(Arc<File>, u64)>, ObjectsError> {
-        let mut lent = lock(&self.lent);
+        let mut lent = self.lent.lock().unpoisoned();
         lent.retain(|_, entry| entry.expires > Instant::now());
         let Some(entry) = lent.get(&key) else {
             return Ok(None);
@@ -163,64 +169,70 @@ impl Objects {
             modified,
             expires: Instant::now() + time,
         };
-        lock(&self.lent).insert(key, entry);
+        self.lent.lock().unpoisoned().insert(key, entry);
         Ok(())
     }
 
     /// Stops lending an object.
     pub fn recall(&self, key: ObjectKey) {
-        lock(&self.lent).remove(&key);
+        self.lent.lock().unpoisoned().remove(&key);
     }
 
     /// Serves a file of another program as `key`, until its content is found to have changed.
     pub fn borrow(&self, key: ObjectKey, file: Borrowed) {
-        lock(&self.borrowed).insert(key, Arc::new(file));
+        self.borrowed
+            .lock()
+            .unpoisoned()
+            .insert(key, Arc::new(file));
     }
 
     /// Stops serving a borrowed file, which is closed when its readers are done.
     pub fn give_back(&self, key: ObjectKey) {
-        lock(&self.borrowed).remove(&key);
+        self.borrowed.lock().unpoisoned().remove(&key);
     }
 
     /// Serves an image of diffcached as `key` until `detach`.
     pub fn attach(&self, key: ObjectKey, partial: Partial) {
-        lock(&self.partial).insert(key, Arc::new(partial));
+        self.partial
+            .lock()
+            .unpoisoned()
+            .insert(key, Arc::new(partial));
     }
 
     /// The image that diffcached of this host serves as `key`, also while it is found elsewhere.
     pub fn partial(&self, key: ObjectKey) -> Option<Arc<Partial>> {
-        lock(&self.partial).get(&key).cloned()
+        self.partial.lock().unpoisoned().get(&key).cloned()
     }
 
     /// Stops serving an image of diffcached.
     pub fn detach(&self, key: ObjectKey) {
-        lock(&self.partial).remove(&key);
+        self.partial.lock().unpoisoned().remove(&key);
     }
 
     /// Stops serving a borrowed file that has changed, and notes that, unless another one is in its place already.
     pub fn note_changed(&self, key: ObjectKey, file: &Arc<Borrowed>) {
-        let mut borrowed = lock(&self.borrowed);
+        let mut borrowed = self.borrowed.lock().unpoisoned();
         if borrowed.get(&key).is_some_and(|one| Arc::ptr_eq(one, file)) {
             borrowed.remove(&key);
-            lock(&self.changed).push(key);
+            self.changed.lock().unpoisoned().push(key);
         }
     }
 
     /// Returns the borrowed objects that had changed, since the last call.
     pub fn take_changed(&self) -> Vec<ObjectKey> {
-        std::mem::take(&mut *lock(&self.changed))
+        std::mem::take(&mut *self.changed.lock().unpoisoned())
     }
 
     /// Closes the files of lendings that are over; returns how many remain.
     pub fn expire(&self) -> usize {
-        let mut lent = lock(&self.lent);
+        let mut lent = self.lent.lock().unpoisoned();
         lent.retain(|_, entry| entry.expires > Instant::now());
         lent.len()
     }
 
     /// Registers an object as arriving, until the returned landing is dropped.
     pub fn begin(self: &Arc<Objects>, key: ObjectKey) -> Result<Landing, ObjectsError> {
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.lock().unpoisoned();
         if flights.contains_key(&key) {
             return Err(ObjectsError::AlreadyInFlight);
         }
@@ -235,19 +247,24 @@ impl Objects {
 
     /// Refuses all readers that wait for an arriving object.
     pub fn fail_flights(&self) {
-        for flight in lock(&self.flights).values() {
+        for flight in self.flights.lock().unpoisoned().values() {
             flight.fail();
         }
     }
 
     /// Objects in flight now.
     pub fn flights(&self) -> usize {
-        lock(&self.flights).len()
+        self.flights.lock().unpoisoned().len()
     }
 
     /// Counts a reader of `key` for as long as the returned value lives, and for the time `hold` after that.
     pub fn read(self: &Arc<Objects>, key: ObjectKey, hold: Duration) -> Reading {
-        lock(&self.readers).entry(key).or_default().present += 1;
+        self.readers
+            .lock()
+            .unpoisoned()
+            .entry(key)
+            .or_default()
+            .present += 1;
         Reading {
             objects: self.clone(),
             key,
@@ -257,7 +274,11 @@ impl Objects {
 
     /// Transfers of `key` to peers that are under way; at least one while a reader announced further ranges.
     pub fn readers(&self, key: ObjectKey) -> usize {
-        lock(&self.readers).get(&key).map_or(0, Readers::count)
+        self.readers
+            .lock()
+            .unpoisoned()
+            .get(&key)
+            .map_or(0, Readers::count)
     }
 }
 
@@ -288,7 +309,7 @@ impl Landing {
 impl Drop for Landing {
     fn drop(&mut self) {
         self.flight.fail();
-        lock(&self.objects.flights).remove(&self.key);
+        self.objects.flights.lock().unpoisoned().remove(&self.key);
     }
 }
 
@@ -301,7 +322,7 @@ pub struct Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let mut all = lock(&self.objects.readers);
+        let mut all = self.objects.readers.lock().unpoisoned();
         if let Some(readers) = all.get_mut(&self.key) {
             readers.present -= 1;
             let until = Instant::now() + self.hold;

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::gate::lock;
+use diffcache_base::locks::Unpoisoned;
+
 use crate::ids::ObjectKey;
 use crate::serving::hints;
 use crate::serving::object_file::{regular_size, ObjectsError};
@@ -87,12 +88,12 @@ impl Connections {
     }
 
     fn take(&self) -> Option<UnixStream> {
-        let (stream, since) = lock(&self.idle).pop()?;
+        let (stream, since) = self.idle.lock().unpoisoned().pop()?;
         (since.elapsed() < IDLE_TIME).then_some(stream)
     }
 
     fn keep(&self, stream: UnixStream) {
-        let mut idle = lock(&self.idle);
+        let mut idle = self.idle.lock().unpoisoned();
         idle.retain(|(_, since)| since.elapsed() < IDLE_TIME);
         if idle.len() < MOST_IDLE {
             idle.push((stream, Instant::now()));

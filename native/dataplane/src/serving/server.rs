@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use diffcache_base::locks::Unpoisoned;
+
 use crate::counters::Event;
-use crate::gate::lock;
 use crate::serving::admission::{Connections, Place};
 use crate::serving::connection::Connection;
 use crate::serving::service::Service;
@@ -66,7 +67,7 @@ impl Server {
         self.service.objects.fail_flights();
         // On Linux this ends a blocked accept.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
-        if let Some(acceptor) = lock(&self.acceptor).take() {
+        if let Some(acceptor) = self.acceptor.lock().unpoisoned().take() {
             let _ = acceptor.join();
         }
         self.connections.end_all();

@@ -9,14 +9,13 @@ mod tests;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use diffcache_base::hex;
+use diffcache_base::locks::Unpoisoned;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
-
-use crate::gate::lock;
-use crate::ids::{hex, unhex};
 
 const SCHEME: &str = "DiffCache ";
 /// Clocks may differ by this much, in seconds.
@@ -110,7 +109,7 @@ pub struct Destination<'a> {
 
 /// Whether a text has the form of a boot.
 pub fn is_boot(text: &str) -> bool {
-    text.len() == BOOT_DIGITS && unhex::<16>(text).is_some()
+    text.len() == BOOT_DIGITS && hex::decode::<16>(text).is_some()
 }
 
 /// A site's shared secret and the name it goes by.
@@ -161,9 +160,9 @@ impl SiteKey {
         time: u64,
         nonce: &[u8; 16],
     ) -> String {
-        let nonce = hex(nonce);
+        let nonce = hex::encode(nonce);
         let code = self.code(request, to, time, &nonce).finalize().into_bytes();
-        let (name, code, boot) = (&self.name, hex(&code), to.boot);
+        let (name, code, boot) = (&self.name, hex::encode(&code), to.boot);
         format!("{SCHEME}{name}:{time}:{nonce}:{code}:{boot}")
     }
 
@@ -174,7 +173,7 @@ impl SiteKey {
         time: u64,
         nonce: &str,
     ) -> Hmac<Sha256> {
-        let digest = hex(&Sha256::digest(request.body));
+        let digest = hex::encode(&Sha256::digest(request.body));
         let text = format!(
             "diffcache-1\n{}\n{}\n{}\n{digest}\n{time}\n{nonce}\n{}\n{}",
             request.method, request.path, request.range, to.authority, to.boot
@@ -262,7 +261,7 @@ impl Verifier {
 
     /// Replaces the keys, for the requests to come.
     pub fn set_keys(&self, keys: Keys) {
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        *self.keys.write().unpoisoned() = keys;
     }
 
     /// Accepts the request or says why not; `now` is this clock in Unix seconds.
@@ -288,7 +287,12 @@ impl Verifier {
             return Err(AuthError::StaleClock(away));
         }
         let accepted = self.check_destination(to, local)?;
-        if !lock(&self.seen).insert(credentials.nonce_bytes, Instant::now()) {
+        if !self
+            .seen
+            .lock()
+            .unpoisoned()
+            .insert(credentials.nonce_bytes, Instant::now())
+        {
             return Err(AuthError::Replayed);
         }
         Ok(accepted)
@@ -300,7 +304,7 @@ impl Verifier {
         request: &Signed<'_>,
         to: Destination<'_>,
     ) -> Result<(), AuthError> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read().unpoisoned();
         let mut error = AuthError::UnknownKey;
         for key in keys.named(credentials.name) {
             let expected = key.code(request, to, credentials.time, credentials.nonce);
@@ -349,8 +353,8 @@ impl Credentials<'_> {
             name,
             time: parse_time(time).ok_or(AuthError::Malformed)?,
             nonce,
-            nonce_bytes: unhex(nonce).ok_or(AuthError::Malformed)?,
-            code: unhex(code).ok_or(AuthError::Malformed)?,
+            nonce_bytes: hex::decode(nonce).ok_or(AuthError::Malformed)?,
+            code: hex::decode(code).ok_or(AuthError::Malformed)?,
             boot,
         })
     }

@@ -8,9 +8,10 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
+use diffcache_base::locks::Unpoisoned;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{ring, CryptoProvider};
 use rustls::pki_types::pem::PemObject;
@@ -128,7 +129,7 @@ impl Tls {
     /// Reads the files again, for the connections to come; after an error everything stays as it was.
     pub fn reload(&self) -> Result<(), TlsError> {
         let fresh = load(&self.options.files)?;
-        *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.loaded.write().unpoisoned() = fresh;
         self.generation.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
@@ -169,7 +170,7 @@ impl Tls {
     }
 
     fn read<T>(&self, take: impl FnOnce(&Loaded) -> T) -> T {
-        take(&self.loaded.read().unwrap_or_else(PoisonError::into_inner))
+        take(&self.loaded.read().unpoisoned())
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::PoisonError;
 use std::time::Duration;
 
-use diffcache_dataplane::gate::lock;
+use diffcache_base::locks::Unpoisoned;
 
 use crate::image::chunk::{Chunk, Outcome};
 use crate::image::flights::Purpose;
@@ -46,7 +45,7 @@ impl LazyFile {
     /// Forget what is expected to be read, for good: reads are answered all the same.
     pub fn drop_hints(&self) {
         self.read_ranges.close();
-        *lock(&self.follower) = FileFollower::default();
+        *self.follower.lock().unpoisoned() = FileFollower::default();
         if let Some(prefetcher) = &self.prefetcher {
             prefetcher.forget_hints();
         }
@@ -165,8 +164,8 @@ impl LazyFile {
         }
         let waited = self
             .no_demand
-            .wait_while(lock(&self.demand), |count| *count > 0);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+            .wait_while(self.demand.lock().unpoisoned(), |count| *count > 0);
+        drop(waited.unpoisoned());
     }
 }
 

@@ -1,3 +1,5 @@
+use diffcache_base::locks::Unpoisoned;
+
 use super::*;
 
 /// Take and end fetches until nothing is queued, and return what was fetched.
@@ -66,7 +68,7 @@ fn prefetcher(in_flight: usize) -> Prefetcher {
 
 /// Return the chunks to fetch now, without waiting.
 fn take(prefetcher: &Prefetcher) -> Option<Chunk> {
-    lock(&prefetcher.state).queue.next(|_| false)
+    prefetcher.state.lock().unpoisoned().queue.next(|_| false)
 }
 
 #[test]
@@ -171,7 +173,7 @@ fn instances_in_the_profile_and_among_hosts_count_once() {
     prefetcher.begin();
     // The profile has chunk 7 three times.
     prefetcher.learn(vec![(7, 2, 1.0), (8, 4, 20.0), (9, 1, 1.0)]);
-    assert_eq!(3, lock(&prefetcher.state).known.get(7).count);
+    assert_eq!(3, prefetcher.state.lock().unpoisoned().known.get(7).count);
     assert!(!prefetcher.was_taught(8) && prefetcher.was_taught(9));
     // Another profile: what hosts know remains.
     prefetcher.replace(Profile::from_rows([(8, 1, 9.0), (2, 3, 9.0)]).unwrap());
@@ -211,7 +213,14 @@ fn counts_of_the_site_drop_no_chunk_of_the_profile() {
 fn a_chunk_that_was_left_to_another_fetch_is_queued_again() {
     let prefetcher = prefetcher(3);
     prefetcher.begin_profile();
-    let next = |there: Chunk| lock(&prefetcher.state).queue.next(|chunk| chunk == there);
+    let next = |there: Chunk| {
+        prefetcher
+            .state
+            .lock()
+            .unpoisoned()
+            .queue
+            .next(|chunk| chunk == there)
+    };
     assert_eq!([Some(7), Some(5), None], [next(8), next(8), next(8)]);
     [7, 5]
         .iter()
@@ -261,7 +270,12 @@ fn sequences_are_those_of_a_handle() {
     assert_eq!(Some(33), take(&prefetcher));
     assert_eq!(Some(34), take(&prefetcher));
     prefetcher.forget(1);
-    assert!(!lock(&prefetcher.state).sequences.contains_key(&1));
+    assert!(!prefetcher
+        .state
+        .lock()
+        .unpoisoned()
+        .sequences
+        .contains_key(&1));
 }
 
 #[test]

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use diffcache_base::hex;
 use diffcache_core::manifest::Manifest;
 use diffcache_core::patch::format::info;
 use diffcache_core::patch::{create, CreateOptions};
 use diffcache_core::task::Task;
 use diffcache_dataplane::fetching::minimum_rate::Floors;
-use diffcache_dataplane::ids::hex;
 use diffcache_dataplane::plane::{Config, DataPlane};
 use diffcache_dataplane::serving::service::Limits;
 
@@ -89,7 +89,7 @@ impl Host {
     }
 
     fn path(&self, kind: Kind, id: &[u8; 32]) -> PathBuf {
-        self.folder.path().join(kind.as_str()).join(hex(id))
+        self.folder.path().join(kind.as_str()).join(hex::encode(id))
     }
 
     fn place(&self, id: [u8; 32], wan: bool) -> ObjectPlace {
@@ -263,7 +263,11 @@ fn a_patch_that_is_larger_than_the_image_is_refused() {
     fs::write(site.patch_path(), larger).unwrap();
     let failed = site.read(&site.source(), 0..1);
     assert!(matches!(failed, Err(SourceError::Wrong(_))), "{failed:?}");
-    let kept = fs::metadata(site.state.path().join(hex(&site.patch_id) + ".patch"));
+    let kept = fs::metadata(
+        site.state
+            .path()
+            .join(hex::encode(&site.patch_id) + ".patch"),
+    );
     assert_eq!(kept.unwrap().len(), 0);
 }
 
@@ -271,7 +275,10 @@ fn a_patch_that_is_larger_than_the_image_is_refused() {
 fn patches_that_no_source_names_are_removed() {
     let site = Site::new();
     site.read(&site.source(), 0..1).unwrap();
-    let kept = site.state.path().join(hex(&site.patch_id) + ".patch");
+    let kept = site
+        .state
+        .path()
+        .join(hex::encode(&site.patch_id) + ".patch");
     fs::write(site.state.path().join("x.data"), b"data").unwrap();
     remove_others(site.state.path(), &[site.patch_id]).unwrap();
     assert!(kept.exists());

@@ -4,8 +4,9 @@ use std::sync::mpsc::Sender;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use diffcache_base::locks::Unpoisoned;
+
 use crate::fetching::claimant::{arrival_key, Claimant, Claimed};
-use crate::gate::lock;
 use crate::ids::ObjectKey;
 
 /// Renews a claim while it lives.
@@ -32,7 +33,7 @@ impl Drop for Expectation {
     fn drop(&mut self) {
         drop(self.renewal.take());
         let last = {
-            let mut expected = lock(&self.claimant.expected);
+            let mut expected = self.claimant.expected.lock().unpoisoned();
             let count = expected.get(&self.key).copied().unwrap_or_default();
             if count > 1 {
                 expected.insert(self.key, count - 1);

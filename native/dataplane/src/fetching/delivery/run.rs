@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use diffcache_base::locks::Unpoisoned;
+
 use crate::error::TransferError;
 use crate::fetching::claimant::{Claimed, SiteHost, HOLDER_PATIENCE};
 use crate::fetching::delivery::order::{Class, Order, PartSource, Source};
@@ -11,7 +13,7 @@ use crate::fetching::delivery::{Progress, Watch};
 use crate::fetching::part::Durability;
 use crate::fetching::peer::{Peer, Remote};
 use crate::fetching::wan::{Attempt, Handle};
-use crate::gate::{lock, Cancel};
+use crate::gate::Cancel;
 use crate::ids::{Kind, ObjectKey};
 use crate::plane::{DataPlane, Job};
 use crate::traces::Trace;
@@ -68,11 +70,19 @@ impl Run<'_> {
             return self.over_lan(url);
         }
         let before = self.lan_bytes.load(Ordering::Relaxed);
-        lock(&self.plane.peer_rate).begin(Instant::now());
+        self.plane
+            .peer_rate
+            .lock()
+            .unpoisoned()
+            .begin(Instant::now());
         let outcome = self.over_lan(url);
         let received = self.lan_bytes.load(Ordering::Relaxed) - before;
         let counted = is_measured(&outcome).then_some(received);
-        lock(&self.plane.peer_rate).end(counted, Instant::now());
+        self.plane
+            .peer_rate
+            .lock()
+            .unpoisoned()
+            .end(counted, Instant::now());
         outcome
     }
 
@@ -167,7 +177,11 @@ impl Run<'_> {
             let warnings = &mut self.warnings;
             claimant.release(claimed, self.key, &mut |text| warnings.push(text));
         } else if !self.order.in_place {
-            lock(&self.plane.lent).insert(self.key, Instant::now() + lend);
+            self.plane
+                .lent
+                .lock()
+                .unpoisoned()
+                .insert(self.key, Instant::now() + lend);
         }
         outcome
     }

@@ -117,6 +117,6 @@ fn the_name_has_all_patches() {
     let chain = Chain::new();
     let ids = [chain.middle_patch, chain.site.patch_id];
     let name = chain.source().name().to_owned();
-    let places = ids.map(|id| name.find(&hex(&id)[..12]));
+    let places = ids.map(|id| name.find(&hex::encode(&id)[..12]));
     assert!(places[0].is_some() && places[0] < places[1], "{name}");
 }
