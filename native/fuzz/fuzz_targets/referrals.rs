@@ -3,7 +3,7 @@
 #![no_main]
 
 use diffcache_dataplane::serving::hints;
-use diffcache_dataplane::serving::partial::{RangeRequest, LONGEST_RANGE};
+use diffcache_dataplane::serving::ranges::{RangeRequest, LONGEST_RANGE};
 use diffcache_dataplane::serving::referrals::{ReferableRequest, Turn};
 use libfuzzer_sys::fuzz_target;
 
