@@ -357,7 +357,8 @@ def _done(session, row, reported, when):
     elif row.kind == versions.VERIFY:
         row.result = json.dumps(result | {
             'versions_damaged': db_versions.with_disks(
-                session, row.project_id, set(result['disks_damaged']))})
+                session, row.project_id,
+                set(result.get('disks_damaged', ())))})
 
 
 def _end(session, row, state, failure, when):

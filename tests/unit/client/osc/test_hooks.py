@@ -212,8 +212,11 @@ class TestAggregateCacheImage(HookTest):
     def test_what_nova_did_not_cache_is_named(self):
         self.conductor._precacher._compute = types.SimpleNamespace(
             hosts=lambda aggregates, zones: {'h1'} if aggregates else set())
+        wait = self.cloud.wait_for_base_images
+        self.patch(self.cloud, 'wait_for_base_images',
+                   lambda hosts, images, _timeout: wait(hosts, images, 0.1))
         error = self.assertRaises(osc_exceptions.CommandError,
-                                  self.run_after, '--wait', '--timeout', '4')
+                                  self.run_after, '--wait', '--timeout', '60')
         self.assertIn('Nova has not cached image t1 on h1', str(error))
 
     def test_wait_for_an_image_that_cannot_be(self):

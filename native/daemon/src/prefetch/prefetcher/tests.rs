@@ -1,3 +1,5 @@
+//! Tests of what is fetched before it is read.
+
 use diffcache_base::locks::Unpoisoned;
 
 use super::*;

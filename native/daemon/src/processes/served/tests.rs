@@ -1,3 +1,5 @@
+//! Tests of an image that the supervisor serves.
+
 use super::*;
 
 #[test]

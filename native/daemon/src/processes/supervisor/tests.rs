@@ -1,3 +1,5 @@
+//! Tests of the service beside an agent.
+
 use super::*;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;

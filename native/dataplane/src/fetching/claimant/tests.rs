@@ -1,3 +1,5 @@
+//! Tests of the applying side of claims.
+
 use std::collections::HashSet;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Tests of the names of hosts and objects.
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+//! Tests of templates that arrive, with a diffcached that is made.
+
 use super::*;
 use crate::testing::Directory;
 use std::os::unix::net::UnixListener;

@@ -1,3 +1,5 @@
+//! Tests of requests as they arrive, hostile ones too.
+
 use super::*;
 
 fn head(lines: &str) -> Vec<u8> {

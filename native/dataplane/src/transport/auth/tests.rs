@@ -1,3 +1,5 @@
+//! Tests of the keyed code over every request.
+
 use super::*;
 
 const REQUEST: Signed<'static> = Signed {

@@ -167,7 +167,7 @@ class TestVersions(VersionsTest):
     def test_verify(self):
         self.save()
         self.soon(self.hub, result=json.dumps({'intact': True}))
-        self.assertEqual({'intact': True}, self.shown(
+        self.assertEqual({'intact': True, 'versions_damaged': []}, self.shown(
             version_commands.Verify, '--wait')['result'])
 
 
