@@ -118,7 +118,7 @@ class Host:
 class Repository:
     """A repository with one image, behind a WAN.
 
-    :ivar wanted: what diffcached is told of the image
+    :ivar wanted: the image in the service configuration of diffcached
     """
 
     def __init__(self, folder: pathlib.Path, size: int,

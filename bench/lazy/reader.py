@@ -30,7 +30,7 @@ import zlib
 
 
 def once(descriptor: int, rows: list, buffer: memoryview) -> dict:
-    """Replay the reads at the time that is told."""
+    """Replay the reads, beginning at a given time."""
     start = float(sys.stdin.readline())
     time.sleep(max(0, start - time.monotonic()))
     cpu, checksum = time.process_time(), 0

@@ -32,7 +32,7 @@ CHUNK = boots.CHUNK
 
 
 def homes(hosts: list[lazy_hosts.Host]) -> list[dict]:
-    """Return the hosts as diffcached is told of them."""
+    """Return the hosts in the form that diffcached reads."""
     return [{'name': host.name, 'url': host.plane.url} for host in hosts]
 
 

@@ -68,7 +68,7 @@ def entered(run: runs.Run) -> collections.abc.Iterator[None]:
     """
     state = run.options.state.resolve()
     if pathlib.Path(sys.prefix) != state / 'venv':
-        # Whoever is started again makes its own.
+        # A service that is started again makes its own.
         shutil.rmtree(run.work)
     try:
         modes.enter_environment(state)

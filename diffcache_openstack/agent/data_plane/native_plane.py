@@ -37,8 +37,8 @@ LOG = logging.getLogger(__name__)
 class DataPlane:
     """Serves objects to peers, and executes orders; listens from the start on.
 
-    All methods may be called from any thread. What stands in for it, such as
-    one that moves nothing, has the same methods.
+    All methods may be called from any thread. Another data plane, such as one
+    of a test that moves nothing, has the same methods.
 
     :param root: directory of the objects that are served
     :param name: this host, as it appears in claims

@@ -217,7 +217,7 @@ class Servers:
 
     def report(self, content_id: str, rows: profiles.Rows
                ) -> conductor_lazy_api.Reads | None:
-        """Return what is to be reported; see :class:`ContentUse`."""
+        """Return the use of each content, for the report."""
         with self._lock:
             use = self._uses.get(content_id)
             if use is None:

@@ -39,7 +39,7 @@ impl StandardError {
 
 impl Log for StandardError {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // What libraries tell at each request is of no use here.
+        // Libraries log each request; their warnings are enough.
         metadata.level() <= Level::Warn || metadata.target().starts_with("diffcache")
     }
 
