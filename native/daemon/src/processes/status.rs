@@ -144,18 +144,28 @@ pub fn describe(
             "requests": shared.get(Counter::PeerRequests),
             "bytes": shared.get(Counter::PeerBytes),
         },
-        "hints": {
-            "received": shared.get(Counter::HintsReceived),
-            "used": shared.get(Counter::HintsUsed),
-            "malformed": shared.get(Counter::HintsMalformed),
-            "unknown_hosts": shared.get(Counter::HintsUnknown),
-        },
-        "referrals": {
-            "given": shared.get(Counter::ReferralsGiven),
-            "followed": shared.get(Counter::ReferralsFollowed),
-            "failed": shared.get(Counter::ReferralsFailed),
-        },
+        "hints": describe_hints(shared),
+        "referrals": describe_referrals(shared),
     }))
+}
+
+/// Describe what other hosts of the site told of their reads.
+fn describe_hints(shared: &Shared) -> Value {
+    json!({
+        "received": shared.get(Counter::HintsReceived),
+        "used": shared.get(Counter::HintsUsed),
+        "malformed": shared.get(Counter::HintsMalformed),
+        "unknown_hosts": shared.get(Counter::HintsUnknown),
+    })
+}
+
+/// Describe requests that another host answered in place of a home.
+fn describe_referrals(shared: &Shared) -> Value {
+    json!({
+        "given": shared.get(Counter::ReferralsGiven),
+        "followed": shared.get(Counter::ReferralsFollowed),
+        "failed": shared.get(Counter::ReferralsFailed),
+    })
 }
 
 /// Count the chunks that are fetched before any read, and those of them that are there; none while their file cannot be read, as when it is

@@ -111,22 +111,18 @@ pub fn run(
     learned.take_over();
     let hints = open_hints(config, &leaves, &learned, &prefetcher, &shared);
     let sources = open_sources(config, leaves.manifest(), &shared, hints.as_ref())?;
-    let file = LazyFile::new(leaves, sources, shared.clone(), wait, prefetcher);
-    let file = Arc::new(file);
-    let recorder = config
-        .record
-        .is_some()
-        .then(|| Recorder::open(&config.state, shared.clone()));
+    let file = Arc::new(LazyFile::new(
+        leaves,
+        sources,
+        shared.clone(),
+        wait,
+        prefetcher,
+    ));
+    let recorder = open_recorder(config, &shared)?;
     let group = config
         .group
         .unwrap_or_else(|| rustix::process::getegid().as_raw());
-    let directory = Directory::new(
-        file.clone(),
-        learned,
-        hints.clone(),
-        recorder.transpose()?,
-        group,
-    );
+    let directory = Directory::new(file.clone(), learned, hints.clone(), recorder, group);
     let service = Arc::new(Service {
         server: Server::new(directory),
         followed: config.files.then(|| file.clone()),
@@ -146,10 +142,9 @@ pub fn run(
         spawn("fuse", move || service.serve_slot(index))?;
     }
     start_fetching(config, &file)?;
-    let pid = u64::from(std::process::id());
     shared
         .counter(Counter::WorkerPid)
-        .store(pid, Ordering::SeqCst);
+        .store(u64::from(std::process::id()), Ordering::SeqCst);
     let mut budget = Budget::begin(config.tuning.workers);
     let tend = || {
         if budget.is_exceeded() {
@@ -161,6 +156,14 @@ pub fn run(
     wait_for_end(config, &service, || take_profile(&file, profile), tend);
     let closed = file.leaves().close();
     closed.map_err(DaemonError::at("close the state of", &config.state))
+}
+
+/// Open the record of this worker's reads, if reads are recorded.
+fn open_recorder(config: &Config, shared: &Arc<Shared>) -> Result<Option<Recorder>, DaemonError> {
+    match config.record {
+        Some(_) => Recorder::open(&config.state, shared.clone()).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Return what is exchanged with other hosts of the site; none if this host takes no part.

@@ -107,8 +107,6 @@ impl Connection<'_> {
 
     /// Finds the object and the bytes asked for; of an arriving one, waits until the first of them is there.
     fn open_object(&self, key: ObjectKey, request: &Request) -> Result<Body, Refusal> {
-        let found = self.service.objects.find(key);
-        let found = found.map_err(|error| Refusal::NotServable(error.to_string()))?;
         // What is arriving is waited for, unless only what is here is asked for.
         let stall = match request.want {
             Want::Present => Duration::ZERO,
@@ -119,7 +117,7 @@ impl Connection<'_> {
             Want::Present | Want::Arriving => Refusal::Missing,
             Want::Fetched => Refusal::Stalled(error),
         };
-        let (mut content, size) = match found.ok_or(Refusal::Missing)? {
+        let (mut content, size) = match self.find(key)? {
             Found::Whole(file, size) => (Content::Whole(file), size),
             Found::Borrowed(borrowed) => {
                 let size = borrowed.size();
@@ -167,6 +165,13 @@ impl Connection<'_> {
             start,
             end,
         })
+    }
+
+    fn find(&self, key: ObjectKey) -> Result<Found, Refusal> {
+        match self.service.objects.find(key) {
+            Ok(found) => found.ok_or(Refusal::Missing),
+            Err(error) => Err(Refusal::NotServable(error.to_string())),
+        }
     }
 
     /// Reads verified bytes of a borrowed file, which is no longer served if it has changed.
