@@ -111,13 +111,8 @@ pub fn run(
     learned.take_over();
     let hints = open_hints(config, &leaves, &learned, &prefetcher, &shared);
     let sources = open_sources(config, leaves.manifest(), &shared, hints.as_ref())?;
-    let file = Arc::new(LazyFile::new(
-        leaves,
-        sources,
-        shared.clone(),
-        wait,
-        prefetcher,
-    ));
+    let file = LazyFile::new(leaves, sources, shared.clone(), wait, prefetcher);
+    let file = Arc::new(file);
     let recorder = open_recorder(config, &shared)?;
     let group = config
         .group
@@ -130,10 +125,7 @@ pub fn run(
         shared: shared.clone(),
         ended: AtomicBool::new(false),
     });
-    peer_requests::serve(&config.state, &file)?;
-    peer_requests::serve_hints(&config.state, hints.clone())?;
-    let referrals = open_referrals(config, &file, &shared);
-    peer_requests::serve_referrals(&config.state, &file, referrals)?;
+    serve_hosts(config, &file, &hints, &shared)?;
     if config.resend {
         service.have_resent();
     }
@@ -156,6 +148,19 @@ pub fn run(
     wait_for_end(config, &service, || take_profile(&file, profile), tend);
     let closed = file.leaves().close();
     closed.map_err(DaemonError::at("close the state of", &config.state))
+}
+
+/// Take what the data plane of this host asks for other hosts of the site.
+fn serve_hosts(
+    config: &Config,
+    file: &Arc<LazyFile>,
+    hints: &Option<Arc<Hints>>,
+    shared: &Arc<Shared>,
+) -> Result<(), DaemonError> {
+    peer_requests::serve(&config.state, file)?;
+    peer_requests::serve_hints(&config.state, hints.clone())?;
+    let referrals = open_referrals(config, file, shared);
+    peer_requests::serve_referrals(&config.state, file, referrals)
 }
 
 /// Open the record of this worker's reads, if reads are recorded.
