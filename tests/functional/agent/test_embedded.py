@@ -355,7 +355,7 @@ class LossTest(EmbeddedTestCase):
                   host_3=[self.patch_key('system', 'java')])
         self.site.hosts['host-2'].plane.close()
         for mode in building.MODES:
-            self.site.hosts['host-1'].transfers.clear_unreachable()
+            self.site.hosts['host-1'].transfers.plane.clear_unreachable()
             request = self.get('host-1', 'java', mode)
             self.assertNotIn('host-2', request.detail)
             self.assertGreaterEqual(request.fallbacks, 1)
