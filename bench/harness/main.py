@@ -144,7 +144,7 @@ def show_list(chosen: list[cases.Case], form: str) -> None:
             for case in chosen], indent=1))
         return
     for case in chosen:
-        print(f'{case.suite:10}{case.name:15}{", ".join(case.pages)}')
+        print(f'{case.suite:9} {case.name:15} {", ".join(case.pages)}')
 
 
 def measure(case: cases.Case, given: dict) -> runs.Run:
