@@ -164,6 +164,8 @@ class ConductorLink:
                 LOG.error('The conductor refused the report of %s: %s', what,
                           error)
             self._refusals[what] = str(error)
+        else:
+            self._refusals.pop(what, None)
 
     def _report_suspects(self) -> None:
         while self._host.suspects:

@@ -349,6 +349,11 @@ class LinkTest(base.TestCase):
             self.link.report()
         self.assertEqual(1, log.output.count('the report of links'))
         self.assertEqual([3], self.learned)
+        # The same refusal is news once a report was taken.
+        for mbps, self.conductor.refuses in ((1.0, False), (2.0, True)):
+            self.status.found = objects.HostNetwork(peer_mbps=mbps)
+            self.link.report()
+        self.assertEqual(2, log.output.count('the report of links'))
 
     def test_says_only_what_is_new(self):
         for _ in range(2):

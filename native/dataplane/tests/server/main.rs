@@ -231,7 +231,7 @@ fn a_reader_that_takes_nothing_is_given_up() {
     until("the reader is given up", || {
         plane.stats().events(Event::Dropped) == 1
     });
-    until("nobody reads", || plane.readers(key) == 0);
+    until("there is no reader", || plane.readers(key) == 0);
     assert!(plane.stats().counters.sent(key.kind) < 50_000_000);
 }
 

@@ -23,7 +23,7 @@ fn garbage_and_silence_cost_a_connection_and_nothing_else() {
         let complaint = complaint(&a);
         assert!(complaint.contains(reason), "{complaint}");
     }
-    // Nobody says anything, or goes away at once: a monitor's probe, and no complaint.
+    // A client that sends nothing, or closes at once, as the probe of a monitor does: no complaint.
     drop(connect());
     let mut silent = connect();
     let _ = silent.read_to_end(&mut Vec::new());

@@ -143,7 +143,7 @@ fn readers_of_a_transfer_that_fails_are_sent_away() {
                 &job(two),
             )
         });
-        until("somebody reads behind", || b.readers(held.key) == 1);
+        until("there is a reader behind", || b.readers(held.key) == 1);
         cancel.cancel();
         assert!(matches!(
             first.join().unwrap(),

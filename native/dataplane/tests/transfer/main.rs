@@ -248,12 +248,12 @@ fn an_evicted_object_is_served_to_its_end() {
     let dest = site.path("b/one");
     std::thread::scope(|scope| {
         let fetched = scope.spawn(|| b.fetch(&remote(&a, patch), None, None, &job(&dest)));
-        until("somebody reads", || a.readers(patch) == 1);
+        until("there is a reader", || a.readers(patch) == 1);
         std::fs::remove_file(site.held("a", patch)).unwrap();
         fetched.join().unwrap().unwrap();
     });
     assert_eq!(std::fs::read(&dest).unwrap(), bytes);
-    until("nobody reads", || a.readers(patch) == 0);
+    until("there is no reader", || a.readers(patch) == 0);
 }
 
 #[test]

@@ -189,7 +189,7 @@ class TestSaving(WorkerTest):
             project_id='p', server_id=SERVER)
         view = raw.with_name(f'.raw-disk.{view_cleanup.tag_of(task.id)}.view')
         view.write_bytes(b'2' * 8192)
-        self.write_file(f'versions/work/{task.id}/base', b'3')
+        self.write_file('/'.join(('versions', 'work', task.id, 'base')), b'3')
         doing = version_tasks.RunningTask(task, self.directory / 'task.json',
                                           {'begun': True})
         thawed = []
